@@ -1,0 +1,64 @@
+# Every target does the set-up that it needs by itself; a second run finds it done and starts at once.
+# The machine needs Python 3.11+, make, and for all that runs Kafka also Java 17+ and Maven.
+
+PYTHON ?= python3
+export PYTHON
+
+BIN := .venv/bin
+MEMBERS := $(wildcard shared/pyproject.toml services/*/pyproject.toml spark/pyproject.toml)
+
+# Stamps: a step is done again only when what it was made from has changed.
+VENV := .venv/.lowwater-stamp
+JARS := .jars/kafka/.lowwater-stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-unit test-long lint bench up setup jars clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(JARS) $(VENV) ## show it: two redo threads into one ordered topic, with kills (KEEP=1 leaves it running)
+	@$(BIN)/lowwater demo $(if $(KEEP),--keep)
+
+test: $(JARS) $(VENV) ## all tests but the long ones (ARGS="tests/integration -x" goes to pytest)
+	@$(BIN)/python -m pytest -m 'not long' $(ARGS)
+
+test-unit: $(VENV) ## the tests that need no Kafka
+	@$(BIN)/python -m pytest -m 'not long' $(ARGS) tests/unit tests/simulation
+
+test-long: $(JARS) $(VENV) ## millions of rows, hundreds of kills
+	@$(BIN)/python -m pytest -m long $(ARGS)
+
+lint: $(VENV) ## ruff, mypy --strict, and the import rules of the design
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy .
+	@$(BIN)/lint-imports
+
+bench: $(JARS) $(VENV) ## measure speed and memory beside a raw ceiling
+	@$(BIN)/python -m bench $(ARGS)
+
+up: $(JARS) $(VENV) ## run Kafka and the services on this machine
+	@$(BIN)/lowwater up
+
+setup: $(JARS) $(VENV) ## only the set-up
+	@echo "ready: .venv and .jars are set up"
+
+jars: $(JARS) ## only the jars
+	@echo "ready: .jars"
+
+clean: ## stop the local Kafka; remove .venv, .jars, caches and the local data (.lowwater)
+	@if [ -e .lowwater/kafka/broker.pid ] && [ -x $(BIN)/lowwater ]; then $(BIN)/lowwater kafka stop; fi
+	rm -rf .venv .jars .lowwater .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# All tools are looked for before the first step begins: the jars come first and ask for Python, too.
+$(JARS): pom.xml
+	@deploy/local/need.sh python java maven
+	@deploy/local/jars.sh kafka
+	@touch $@
+
+$(VENV): uv.lock pyproject.toml $(MEMBERS)
+	@deploy/local/need.sh python
+	@deploy/local/venv.sh
+	@touch $@

@@ -1,0 +1,1 @@
+"""The control service: schema lookup for any Avro consumer."""

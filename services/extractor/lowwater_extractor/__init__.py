@@ -1,0 +1,1 @@
+"""The extractor: reads one source's log, publishes changes, commits and marks."""

@@ -1,0 +1,48 @@
+"""One compiled encoder per table version, with the operator's column rules in it."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import fastavro
+
+from lowwater.codec.encoder import TableEncoder
+from lowwater.codec.rules import ColumnRules, published
+from lowwater.codec.table import TableSchema
+from lowwater.codec.wire import HEADER_SIZE
+from lowwater.config import ColumnsConfig
+from lowwater.ids import SchemaId
+from lowwater.schemas import SchemaStore
+from lowwater.secrets import resolve
+
+
+def column_rules(config: ColumnsConfig) -> ColumnRules:
+    return ColumnRules(frozenset(config.drop), dict(config.mask), resolve(config.hash_key).encode())
+
+
+class RegisteredEncoders:
+    """The runtime's `Encoders`: a schema is durable before the first change that uses it."""
+
+    def __init__(self, store: SchemaStore, topic: str, rules: ColumnRules) -> None:
+        self._store = store
+        self._topic = topic
+        self._rules = rules
+        self._by_table: dict[TableSchema, TableEncoder] = {}
+
+    def encoder(self, table: TableSchema) -> TableEncoder:
+        encoder = self._by_table.get(table)
+        if encoder is None:
+            shown, _ = published(table, self._rules)
+            encoder = TableEncoder(table, self._store.table_id(shown, self._topic), self._rules)
+            self._by_table[table] = encoder
+        return encoder
+
+    def row_key(self, value: bytes) -> str:
+        """Table and key of a published change, for an error about it."""
+        entry = self._store.entry(SchemaId(int.from_bytes(value[1:HEADER_SIZE], "big")))
+        schema: Any = fastavro.parse_schema(json.loads(entry.schema))
+        change: Any = fastavro.schemaless_reader(io.BytesIO(value[HEADER_SIZE:]), schema, None)
+        row = change["after"] or change["before"] or {}
+        return f"{entry.table} {', '.join(f'{name}={row.get(name)!r}' for name in entry.key)}"

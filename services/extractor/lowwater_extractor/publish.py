@@ -1,0 +1,289 @@
+"""Committed transactions into Kafka transactions: changes, commits, marks to every partition, the position last.
+
+A source transaction larger than a batch spans several Kafka transactions. The position then holds its id and
+the count and checksum of the published prefix: after a crash it is read again, and if its beginning is the
+same, publishing goes on behind it; if not, an `Abandon` drops the prefix and it starts anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+from zlib import crc32
+
+from lowwater import topics
+from lowwater.bus.producer import TransactionalProducer
+from lowwater.codec.varint import SMALL, SMALL_END, long
+from lowwater.config import BatchConfig
+from lowwater.errors import MarkBrokenError, RowTooLargeError
+from lowwater.failpoints import fail_point
+from lowwater.ids import transaction_id
+from lowwater.positions import ORDER_MIN, Order
+from lowwater.record_codec import RecordCodec
+from lowwater.records import (
+    Abandon,
+    Commit,
+    InProgress,
+    Mark,
+    MarkedThread,
+    Position,
+    ThreadPosition,
+)
+from lowwater_extractor.clock import SourceClock
+from lowwater_extractor.encoders import RegisteredEncoders
+from lowwater_extractor.source import Frame, SourceTransaction, ThreadMark, ThreadState
+
+#: changes handed to the client at once
+SLAB = 5_000
+#: seq 1 … 8191 as varints
+_SEQS = SMALL[0::2]
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """All records of a transaction go to one partition. The same as Kafka clients' `consistent` partitioner."""
+    return crc32(key) % partitions
+
+
+class Publisher:
+    """The Kafka transactions of one session; thrown away with its producer."""
+
+    def __init__(
+        self, producer: TransactionalProducer, codec: RecordCodec, encoders: RegisteredEncoders, batch: BatchConfig,
+        partitions: int, position: Position, clock: SourceClock,
+    ) -> None:  # fmt: skip
+        self._producer = producer
+        self._codec = codec
+        self._encoders = encoders
+        self._batch = batch
+        self._partitions = partitions
+        self._topic = topics.changes(position.source)
+        self._position = position
+        self._published: dict[int, Order] = {t.thread: t.published for t in position.threads}
+        self._marks: dict[int, ThreadMark] = {
+            t.thread: ThreadMark(t.thread, t.mark, t.resume, ThreadState(t.state), False)
+            for t in position.threads
+        }
+        self._clock = clock
+        self._messages: list[dict[str, Any]] = []
+        self._is_begun = False
+        self._began_at = 0.0
+        self.batch_bytes = 0
+        self.batch_count = 0
+        #: transactions and changes that this session published
+        self.transactions_total = 0
+        self.changes_total = 0
+        self.bytes_total = 0
+
+    # -- state -------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        return self._position
+
+    def published(self, thread: int) -> Order:
+        return self._published.get(thread, ORDER_MIN)
+
+    @property
+    def marks(self) -> dict[int, ThreadMark]:
+        return dict(self._marks)
+
+    def mark(self, thread: int) -> Order:
+        known = self._marks.get(thread)
+        return known.order if known else ORDER_MIN
+
+    @property
+    def is_full(self) -> bool:
+        return self.batch_bytes >= self._batch.bytes_max or self.batch_count >= self._batch.count_max
+
+    @property
+    def is_due(self) -> bool:
+        age = time.monotonic() - self._began_at
+        return self._is_begun and (self.is_full or age * 1000 >= self._batch.milliseconds_max)
+
+    @property
+    def has_records(self) -> bool:
+        return self.batch_count > 0
+
+    # -- transactions ------------------------------------------------------------------------------------
+
+    def add(self, transaction: SourceTransaction, now_us: int) -> int:
+        """Publish one transaction, if it was not published before; the bytes of it."""
+        thread = transaction.thread
+        if transaction.order <= self.published(thread):
+            return 0
+        if transaction.order <= self.mark(thread):
+            raise MarkBrokenError(
+                f"transaction {transaction.txid} committed at {transaction.order}, the mark is {self.mark(thread)}",
+                source=self._position.source,
+                thread=transaction.thread,
+                position=str(transaction.order),
+                hint="the log went against its own promise; do not go on, report it with the log",
+            )
+        self._begin()
+        key = self._key(transaction.thread, transaction.txid)
+        partition = partition_of(key, self._partitions)
+        before = self.bytes_total
+        count, checksum = self._add_changes(transaction, key, partition)
+        commit = Commit(
+            self._position.source, transaction.thread, transaction.txid, transaction.order,
+            transaction.commit_ts_us, self._clock.of_commit(transaction.commit_ts_us, now_us), count, checksum,
+        )  # fmt: skip
+        self._put([self._codec.encode(commit)], key, partition)
+        if self._position.in_progress is not None and self._is_in_progress(transaction):
+            self._position = replace(self._position, in_progress=None)
+        self._published[thread] = transaction.order
+        self.transactions_total += 1
+        self.changes_total += count
+        return self.bytes_total - before
+
+    def _add_changes(self, transaction: SourceTransaction, key: bytes, partition: int) -> tuple[int, int]:
+        values = self._values(transaction.changes)
+        count = checksum = 0
+        if self._position.in_progress is not None and self._is_in_progress(transaction):
+            count, checksum = self._behind_prefix(transaction, key, partition)
+            values = self._values(islice(iter(transaction.changes), count, None), count)
+        for slab in values:
+            checksum += sum(map(crc32, slab))
+            count += len(slab)
+            self._put(slab, key, partition)
+            if self.is_full and count < transaction.count:
+                self._commit_prefix(transaction, count, checksum)
+        return count, checksum
+
+    def _values(self, changes: Iterable[Frame], done: int = 0) -> Iterator[list[bytes]]:
+        """Values with their seq, a slab at a time."""
+        frames = iter(changes)
+        seq = done + 1
+        while slab := list(islice(frames, SLAB)):
+            if seq + SLAB < SMALL_END // 2:
+                yield [h + s + b for (h, b), s in zip(slab, _SEQS[seq : seq + len(slab)], strict=True)]
+            else:
+                yield [h + long(n) + b for n, (h, b) in enumerate(slab, seq)]
+            seq += len(slab)
+
+    def _put(self, values: list[bytes], key: bytes, partition: int) -> None:
+        size = sum(map(len, values))
+        if size > topics.MESSAGE_BYTES_MAX and max(map(len, values)) > topics.MESSAGE_BYTES_MAX:
+            self._refuse_row(values)
+        self._messages += [{"key": key, "value": value, "partition": partition} for value in values]
+        self.batch_bytes += size
+        self.bytes_total += size
+        self.batch_count += len(values)
+        if len(self._messages) >= SLAB:
+            self._hand_over()
+
+    def _refuse_row(self, values: list[bytes]) -> None:
+        value = max(values, key=len)
+        raise RowTooLargeError(
+            f"a row of {len(value)} bytes is beyond the {topics.MESSAGE_BYTES_MAX} that a message may have: "
+            f"{self._encoders.row_key(value)}",
+            source=self._position.source,
+            hint="drop the large column from capture (columns.drop), then restart the source",
+        )
+
+    def _key(self, thread: int, txid: str) -> bytes:
+        position = self._position
+        return self._codec.key(transaction_id(position.source, position.incarnation, thread, txid))
+
+    # -- oversized ---------------------------------------------------------------------------------------
+
+    def _is_in_progress(self, transaction: SourceTransaction) -> bool:
+        open_ = self._position.in_progress
+        return open_ is not None and (open_.thread, open_.txid) == (transaction.thread, transaction.txid)
+
+    def _behind_prefix(self, transaction: SourceTransaction, key: bytes, partition: int) -> tuple[int, int]:
+        """Where to go on: behind the prefix if it is the same as before, else at the beginning."""
+        open_ = self._position.in_progress
+        assert open_ is not None
+        count = checksum = 0
+        if open_.changes <= transaction.count:
+            for slab in self._values(islice(iter(transaction.changes), open_.changes)):
+                checksum += sum(map(crc32, slab))
+                count += len(slab)
+        if (count, checksum) == (open_.changes, open_.checksum):
+            return count, checksum
+        self.abandon()
+        return 0, 0
+
+    def _commit_prefix(self, transaction: SourceTransaction, count: int, checksum: int) -> None:
+        open_ = self._position.in_progress
+        if open_ is not None and not self._is_in_progress(transaction):
+            # a source has one transaction in progress: the other one is started anew when it comes
+            self.abandon()
+            open_ = None
+        attempt = open_.attempt if open_ else 1
+        progress = InProgress(
+            transaction.thread, transaction.txid, transaction.order, attempt, count, checksum
+        )
+        self._position = replace(self._position, in_progress=progress)
+        self._commit()
+        fail_point("extractor.prefix_committed")
+        self._begin()
+
+    def abandon(self) -> None:
+        """Drop the published prefix of the transaction in progress."""
+        open_ = self._position.in_progress
+        if open_ is None:
+            return
+        self._begin()
+        key = self._key(open_.thread, open_.txid)
+        record = self._codec.encode(Abandon(open_.txid, open_.attempt))
+        self._put([record], key, partition_of(key, self._partitions))
+        self._position = replace(self._position, in_progress=None)
+        fail_point("extractor.abandon_produced")
+
+    # -- ending a batch ----------------------------------------------------------------------------------
+
+    def commit(self, marks: Mapping[int, ThreadMark], all_at_end: bool, now_us: int) -> None:
+        """End the Kafka transaction with marks and the position; durable when it returns."""
+        self._begin()
+        open_ = self._position.in_progress
+        if open_ is not None and open_.thread in marks and marks[open_.thread].order >= open_.order:
+            # the log was read past its commit and it did not come back: it is not captured any more
+            self.abandon()
+        for mark in marks.values():
+            # no mark below the last is sent
+            self._marks[mark.thread] = mark._replace(order=max(mark.order, self.mark(mark.thread)))
+        self._hand_over()
+        fail_point("extractor.batch_produced")
+        threads = tuple(MarkedThread(t, m.order, m.state.value) for t, m in sorted(self._marks.items()))
+        record = self._codec.encode(
+            Mark(self._position.epoch, self._clock.of_mark(all_at_end, now_us), threads)
+        )
+        key = self._codec.key(self._position.source)
+        for partition in range(self._partitions):
+            self._producer.produce(self._topic, key, record, partition)
+        fail_point("extractor.marks_produced")
+        self._commit()
+
+    def _commit(self) -> None:
+        self._hand_over()
+        self._producer.flush()
+        threads = tuple(
+            ThreadPosition(t, m.resume, self.published(t), m.order, m.state.value)
+            for t, m in sorted(self._marks.items())
+        )
+        self._position = replace(self._position, clock_us=self._clock.last_us, threads=threads)
+        key = self._codec.key(self._position.source)
+        self._producer.produce(
+            topics.positions(self._position.source), key, self._codec.encode(self._position), 0
+        )
+        fail_point("extractor.position_produced")
+        self._producer.commit()
+        fail_point("extractor.committed")
+        self._is_begun = False
+        self.batch_bytes = self.batch_count = 0
+
+    def _begin(self) -> None:
+        if not self._is_begun:
+            self._producer.begin()
+            self._is_begun = True
+            self._began_at = time.monotonic()
+
+    def _hand_over(self) -> None:
+        if self._messages:
+            self._producer.produce_batch(self._topic, self._messages)
+            self._messages = []

@@ -1,0 +1,316 @@
+"""The extractor's loop: poll the source, publish, commit, acknowledge. One thread, no state of its own.
+
+A session begins by fencing its predecessor, then reads the position from Kafka. Any doubt about Kafka ends
+the session, and a new one begins in the same way as after a crash: there is only one way to start.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType
+from typing import Any
+
+import structlog
+from prometheus_client import Counter
+
+from lowwater import topics
+from lowwater.bus.admin import Admin
+from lowwater.bus.consumer import read_to_end
+from lowwater.bus.producer import TransactionalProducer
+from lowwater.config import Settings
+from lowwater.control import ControlReader
+from lowwater.errors import BusError, FencedError, IncarnationError, LowwaterError
+from lowwater.failpoints import fail_point
+from lowwater.health import Health, serve
+from lowwater.record_codec import RecordCodec
+from lowwater.records import Position, Wanted
+from lowwater.schemas import SchemaStore, open_store
+from lowwater_extractor import metrics
+from lowwater_extractor.clock import SourceClock
+from lowwater_extractor.encoders import RegisteredEncoders, column_rules
+from lowwater_extractor.lead import LeadLimit
+from lowwater_extractor.publish import Publisher
+from lowwater_extractor.source import Polled, Source, Stream, ThreadMark
+from lowwater_extractor.sources import open_source
+
+#: pause of an idle loop: short against a batch's time
+IDLE_SECONDS = 0.004
+CONTROL_SECONDS = 0.5
+STATUS_SECONDS = 0.5
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Extractor:
+    """One source's service."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self.name = name
+        self._settings = settings
+        self._config = settings.source(name)
+        self._log: Any = structlog.get_logger().bind(service="extractor", source=name)
+        self.health = Health()
+        self._is_stopping = False
+        self._store: SchemaStore
+        self._codec: RecordCodec
+        self._control: ControlReader
+
+    def run(self) -> int:
+        """Until stopped; the process's exit code."""
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGINT, self._on_stop)
+        port = serve(self.health, self._config.http)
+        self._log.info("started", http_port=port, kind=self._config.kind)
+        source = open_source(self.name, self._config.kind, self._config.config)
+        self._prepare()
+        while not self._is_stopping:
+            try:
+                if not self._run_session(source):
+                    break
+            except FencedError as error:
+                self._failed(error)
+                return 3
+            except BusError as error:
+                self._log.warning("session ended", **error.fields())
+                metrics.ERRORS.labels(self.name, type(error).__name__).inc()
+                time.sleep(0.1)
+            except LowwaterError as error:
+                self._failed(error)
+                self._wait_for_word()
+        self._log.info("stopped")
+        return 0
+
+    def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self._is_stopping = True
+
+    def _prepare(self) -> None:
+        admin = Admin(self._settings.kafka)
+        admin.wait_for_broker(60)
+        admin.ensure([*topics.shared_topics(), *topics.source_topics(self.name, self._config)])
+        self._store = open_store(self._settings)
+        self._codec = self._store.record_codec()
+        self._control = ControlReader(self._settings.kafka, self._codec)
+
+    def _failed(self, error: LowwaterError) -> None:
+        self._log.error("failed", **error.fields())
+        metrics.ERRORS.labels(self.name, type(error).__name__).inc()
+        self.health.not_ready(str(error))
+        self.health.show({"source": self.name, "state": "failed", "error": error.fields()})
+
+    def _wait_for_word(self) -> None:
+        """After an error of the source: nothing is tried again before an operator says so."""
+        version = self._control.fold.get("source", self.name).version
+        while not self._is_stopping and self._control.fold.get("source", self.name).version == version:
+            self.health.tick()
+            self._control.poll()
+            time.sleep(0.2)
+
+    # -- a session ---------------------------------------------------------------------------------------
+
+    def _run_session(self, source: Source) -> bool:
+        """One owner of the transactional id, from its start to a doubt (raises) or a stop (False)."""
+        metrics.SESSIONS.labels(self.name).inc()
+        producer = TransactionalProducer(self._settings.kafka, f"lowwater.{self.name}", self.health.tick)
+        stream: Stream | None = None
+        try:
+            producer.init()
+            fail_point("extractor.after_init")
+            position = self._read_position(source)
+            clock = SourceClock(position.clock_us, int(self._config.clock_ahead_seconds_max * 1e6))
+            rules = column_rules(self._config.columns)
+            encoders = RegisteredEncoders(self._store, topics.changes(self.name), rules)
+            publisher = Publisher(
+                producer, self._codec, encoders, self._config.batch, self._config.partitions, position, clock
+            )
+            resumes = {t.thread: t.resume for t in position.threads}
+            stream = source.stream(resumes, {t.thread: t.mark for t in position.threads}, encoders)
+            session = _Session(self, publisher, stream, clock, self._control, self._config.lead_bytes_max)
+            return session.run(self._config.mark_seconds)
+        finally:
+            if stream is not None:
+                stream.close()
+            producer.close()
+
+    def _read_position(self, source: Source) -> Position:
+        """The last position, under the next epoch."""
+        messages, _ = read_to_end(
+            self._settings.kafka, topics.positions(self.name), on_wait=self._on_wait, tick=self.health.tick
+        )
+        incarnation = source.incarnation()
+        if not messages:
+            return Position(self.name, incarnation, 1, 0, None, ())
+        last = self._codec.decode(messages[-1].value() or b"", Position)
+        if last.incarnation != incarnation:
+            raise IncarnationError(
+                f"the position belongs to {last.incarnation}, the database is now {incarnation}",
+                source=self.name,
+                hint="it was restored or replaced: reset the source's position to capture it anew",
+            )
+        return Position(self.name, incarnation, last.epoch + 1, last.clock_us, last.in_progress, last.threads)
+
+    def _on_wait(self, what: str) -> None:
+        self._log.warning("waiting", what=what)
+        self.health.not_ready(what)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
+
+    def wanted(self) -> Wanted:
+        return self._control.fold.get("source", self.name).control.wanted
+
+
+class _Session:
+    """The loop between a start and a doubt."""
+
+    def __init__(
+        self, extractor: Extractor, publisher: Publisher, stream: Stream, clock: SourceClock,
+        control: ControlReader, lead_bytes_max: int,
+    ) -> None:  # fmt: skip
+        self._extractor = extractor
+        self._name = extractor.name
+        self._publisher = publisher
+        self._stream = stream
+        self._clock = clock
+        self._control = control
+        self._lead = LeadLimit(lead_bytes_max)
+        self._marks: dict[int, ThreadMark] = publisher.marks
+        self._held: frozenset[int] = frozenset()
+        self._log: Any = structlog.get_logger().bind(service="extractor", source=self._name)
+        self._counted: dict[Counter, int] = {}
+        self._marked_at = 0.0
+        self._control_at = 0.0
+        self._status_at = 0.0
+        self._last_commit_us = 0
+
+    def run(self, mark_seconds: float) -> bool:
+        while not self._extractor.is_stopping:
+            self._extractor.health.tick()
+            wanted = self._look_at_control()
+            if wanted is Wanted.STOPPED:
+                self._end_batch()
+                return False
+            if wanted is Wanted.PAUSED:
+                self._pause()
+                continue
+            polled = self._stream.poll(self._held)
+            self._register(polled)
+            self._publish(polled)
+            idle = not polled.transactions
+            mark_due = time.monotonic() - self._marked_at >= mark_seconds
+            if self._publisher.is_due or (mark_due and not self._publisher.has_records):
+                self._end_batch()
+            elif idle:
+                time.sleep(IDLE_SECONDS)
+            self._show()
+        self._end_batch()
+        return False
+
+    def _register(self, polled: Polled) -> None:
+        """A thread is named in a mark before any commit of it: the merger refuses one that nobody has named."""
+        new = {t: m for t, m in polled.marks.items() if t not in self._marks}
+        if new:
+            assert not any(t.thread in new for t in polled.transactions), (
+                "a thread is registered before it is read"
+            )
+            self._marks = {**self._marks, **new}
+            self._commit(all_at_end=False)
+            self._log.info("threads registered", threads={t: str(m.order) for t, m in new.items()})
+
+    def _publish(self, polled: Polled) -> None:
+        for thread, txid, why in polled.left_out:
+            self._log.warning("left out", thread=thread, txid=txid, why=why)
+            metrics.LEFT_OUT.labels(self._name).inc()
+        now = now_us()
+        for transaction in polled.transactions:
+            size = self._publisher.add(transaction, now)
+            if size:
+                self._lead.published(transaction.thread, transaction.order, size)
+                self._last_commit_us = transaction.commit_ts_us
+                if self._publisher.is_full:
+                    # the marks of this poll stand behind all of its transactions: not yet true
+                    self._commit(all_at_end=False)
+                    now = now_us()
+        self._marks = dict(polled.marks)
+
+    def _end_batch(self) -> None:
+        self._commit(all_at_end=all(m.at_end for m in self._marks.values()))
+        self._stream.acknowledge({t: m.resume for t, m in self._marks.items()})
+        fail_point("extractor.acknowledged")
+        orders = {t: m.order for t, m in self._marks.items()}
+        excluded = self._control.fold.excluded(self._name)
+        self._held = self._lead.held(orders, excluded)
+        self._extractor.health.ready()
+
+    def _commit(self, all_at_end: bool) -> None:
+        with metrics.BATCH_SECONDS.labels(self._name).time():
+            self._publisher.commit(self._marks, all_at_end, now_us())
+        self._marked_at = time.monotonic()
+        metrics.BATCHES.labels(self._name).inc()
+
+    def _look_at_control(self) -> Wanted:
+        now = time.monotonic()
+        if now - self._control_at >= CONTROL_SECONDS:
+            self._control_at = now
+            self._control.poll()
+        return self._extractor.wanted()
+
+    def _pause(self) -> None:
+        if self._publisher.has_records:
+            self._end_batch()
+        self._extractor.health.show(self._status("paused"))
+        time.sleep(0.1)
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._status_at < STATUS_SECONDS:
+            return
+        self._status_at = now
+        self._count()
+        self._extractor.health.show(self._status("running"))
+
+    def _count(self) -> None:
+        publisher = self._publisher
+        for counter, value in (
+            (metrics.CHANGES, publisher.changes_total),
+            (metrics.TRANSACTIONS, publisher.transactions_total),
+            (metrics.BYTES, publisher.bytes_total),
+            (metrics.CLOCK_CUT, self._clock.cut_total),
+        ):
+            counter.labels(self._name).inc(value - self._counted.get(counter, 0))
+            self._counted[counter] = value
+        for thread, mark in self._marks.items():
+            labels = (self._name, str(thread))
+            metrics.MARK.labels(*labels).set(mark.order.major)
+            metrics.LEAD_BYTES.labels(*labels).set(self._lead.lead_bytes(thread))
+            metrics.HELD.labels(*labels).set(thread in self._held)
+        if self._last_commit_us:
+            metrics.LAG_SECONDS.labels(self._name).set(max(0.0, (now_us() - self._last_commit_us) / 1e6))
+
+    def _status(self, state: str) -> dict[str, Any]:
+        publisher = self._publisher
+        threads = {
+            str(t): {
+                "mark": str(m.order),
+                "published": str(publisher.published(t)),
+                "state": m.state.value,
+                "at_end": m.at_end,
+                "held": t in self._held,
+                "lead_bytes": self._lead.lead_bytes(t),
+            }
+            for t, m in sorted(self._marks.items())
+        }
+        open_ = publisher.position.in_progress
+        return {
+            "source": self._name,
+            "state": state,
+            "epoch": publisher.position.epoch,
+            "clock_us": self._clock.last_us,
+            "transactions": publisher.transactions_total,
+            "changes": publisher.changes_total,
+            "in_progress": None if open_ is None else {"txid": open_.txid, "changes": open_.changes},
+            "threads": threads,
+        }

@@ -1,0 +1,125 @@
+"""What a source kind supplies. One folder under `sources/`, one line in `sources/__init__.py`.
+
+A kind reads its log, drops what was rolled back, and hands over whole committed transactions, each thread's
+in its commit order, with marks. Everything behind that (Kafka, positions, clocks, limits) is the runtime's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from pydantic import BaseModel
+
+from lowwater.codec.encoder import TableEncoder
+from lowwater.codec.table import TableSchema
+from lowwater.positions import Order
+
+#: one change, ready but for its `seq`: (wire header of its schema, Avro body behind `seq`)
+Frame = tuple[bytes, bytes]
+
+
+class ThreadState(StrEnum):
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class ThreadMark(NamedTuple):
+    """Where a thread stands: no transaction of it at or below `order` is still to come."""
+
+    thread: int
+    order: Order
+    #: what this source needs to read this thread on from here; opaque to all others
+    resume: bytes
+    state: ThreadState
+    #: everything that the log holds now has been read
+    at_end: bool
+
+
+@dataclass(slots=True)
+class SourceTransaction:
+    """A committed transaction, with its changes in order."""
+
+    thread: int
+    txid: str
+    order: Order
+    commit_ts_us: int
+    #: can be iterated more than once; large ones come from disk
+    changes: Iterable[Frame]
+    #: bytes of all frames, near enough for limits
+    size_bytes: int
+    count: int
+
+
+@dataclass(slots=True)
+class Polled:
+    """What one poll found: transactions in commit order within each thread, then where the threads stand.
+
+    A mark stands behind all transactions of this and earlier polls: it covers them. `marks` names every
+    thread that the source knows, also closed ones and ones that have nothing new. A thread that was in neither
+    the resumes nor an earlier poll is named for the first time in a poll without transactions of it, so that it
+    is registered, with its resume, before it is read.
+    """
+
+    transactions: list[SourceTransaction]
+    marks: dict[int, ThreadMark]
+    #: transactions that were left out because the operator asked for it: (thread, txid, why)
+    left_out: list[tuple[int, str, str]] = field(default_factory=list)
+
+
+class Chunk(NamedTuple):
+    """A piece of a table that is copied as a unit; `bounds` is opaque to all but the kind."""
+
+    table: str
+    number: int
+    bounds: bytes
+    rows_estimate: int
+
+
+class Encoders(Protocol):
+    """Given by the runtime: column rules are applied and the schema is registered behind this call."""
+
+    def encoder(self, table: TableSchema) -> TableEncoder: ...
+
+
+class Stream(Protocol):
+    def poll(self, held: frozenset[int]) -> Polled:
+        """Read what is there, a bounded amount, fairly over the threads; never wait for a thread.
+
+        `held` threads are not read now: they are too far ahead of the others.
+        """
+        ...
+
+    def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
+        """All up to these resumes is durable in Kafka: the database may let go of it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Source(Protocol):
+    """One configured source of some kind."""
+
+    kind: ClassVar[str]
+    config_model: ClassVar[type[BaseModel]]
+
+    def incarnation(self) -> str:
+        """The database's identity now; a change of it is never passed over."""
+        ...
+
+    def discover(self) -> list[TableSchema]: ...
+
+    def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
+        """Read on from `resumes`; empty means from the start of capture.
+
+        `marks` are the last published ones: a record at or below its thread's mark was read before.
+        """
+        ...
+
+    def plan_chunks(self, table: TableSchema) -> Iterator[Chunk]: ...
+
+    def read_chunk(self, chunk: Chunk) -> Iterator[Any]:
+        """Arrow record batches of the chunk's rows."""
+        ...

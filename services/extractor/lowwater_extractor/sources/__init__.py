@@ -1,0 +1,38 @@
+"""The source kinds. One line each: the kind's name and where its class is.
+
+A kind is imported only when it is used, so that a driver is needed only by those who use it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from pydantic import ValidationError
+
+from lowwater.errors import ConfigError
+from lowwater_extractor.source import Source
+
+KINDS: dict[str, str] = {
+    "simulated_rac": "lowwater_extractor.sources.simulated_rac.source:SimulatedRac",
+}
+
+
+def source_class(kind: str) -> type[Any]:
+    if kind not in KINDS:
+        raise ConfigError(f"there is no source kind {kind!r}", hint=f"known: {', '.join(sorted(KINDS))}")
+    module, _, name = KINDS[kind].partition(":")
+    found: type[Any] = getattr(import_module(module), name)
+    return found
+
+
+def open_source(name: str, kind: str, config: dict[str, Any]) -> Source:
+    """A source of this kind, with its config checked."""
+    cls = source_class(kind)
+    try:
+        model = cls.config_model(**config)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
+        raise ConfigError(f"source {name} ({kind}): " + "; ".join(lines), source=name) from None
+    source: Source = cls(name, model)
+    return source

@@ -1,0 +1,1 @@
+"""lowwater fleet: the command line `lowwater`, the local runner and the embedded Kafka."""

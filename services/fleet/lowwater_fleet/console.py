@@ -1,0 +1,29 @@
+"""What the command line prints: results to stdout, everything said on the way to stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Gives a `say`: on a terminal one moving line, elsewhere one line for each new message."""
+    if err.is_terminal:
+        with err.status("") as status:
+            yield lambda message: status.update(message)
+        return
+    last = ""
+
+    def say(message: str) -> None:
+        nonlocal last
+        if message != last:
+            err.print(message, markup=False)
+            last = message
+
+    yield say

@@ -1,0 +1,92 @@
+"""Processes that outlive the command that started them, found again by a pid file.
+
+A pid alone proves nothing: after a crash the number may belong to another program. So a process is ours only
+if its command line holds the words that it was started with.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class Daemon:
+    """One background process, known by its pid file and by words of its command line."""
+
+    def __init__(self, pid_file: Path, words: Sequence[str]) -> None:
+        self.pid_file = pid_file
+        self._words = tuple(words)
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the running process; None when it does not run."""
+        if self._child is not None and self._child.poll() is None:
+            return self._child.pid  # a child that has not been waited for: its pid cannot be another's
+        try:
+            pid = int(self.pid_file.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        command = _command_line(pid)
+        return pid if all(word in command for word in self._words) else None
+
+    def start(self, command: Sequence[str], *, log: Path) -> None:
+        """Start it in a session of its own, so that Ctrl-C in this terminal does not reach it."""
+        with log.open("ab") as output:
+            self._child = subprocess.Popen(
+                # The process writes its own pid before it becomes the program: whoever starts it may be
+                # killed at any instant, and it is still found again.
+                ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.pid_file), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def stop(self, *, timeout_seconds: float) -> bool:
+        """SIGTERM, and SIGKILL if that does not do. False when it was not running."""
+        if self.pid is None:
+            return False
+        self._signal(signal.SIGTERM)
+        if not self.wait_until_gone(timeout_seconds):
+            self.kill()
+        self.pid_file.unlink(missing_ok=True)
+        return True
+
+    def kill(self) -> bool:
+        """SIGKILL; returns when the process is gone. False when it was not running."""
+        if self.pid is None:
+            return False
+        self._signal(signal.SIGKILL)
+        return self.wait_until_gone(30.0)
+
+    def wait_until_gone(self, timeout_seconds: float) -> bool:
+        deadline = time.monotonic() + timeout_seconds
+        while self.pid is not None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        pid = self.pid
+        if pid is not None:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                return  # it ended by itself between the two lines
+
+
+def _command_line(pid: int) -> str:
+    """Empty for a process that does not exist or is a zombie."""
+    if Path("/proc/self/cmdline").exists():
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+    ps = ["ps", "-ww", "-o", "command=", "-p", str(pid)]  # macOS
+    return subprocess.run(ps, capture_output=True, text=True, check=False).stdout

@@ -1,0 +1,1 @@
+"""The merger: assembles transactions, applies the watermark, releases them in one order."""

@@ -1,0 +1,418 @@
+"""The merger without Kafka: records in, released transactions and progress out.
+
+Everything is a function of what was read and of the operators' words, so that a simulation can run it by
+the thousand, and a restart from any progress that was written gives the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from lowwater.codec.wire import HEADER_SIZE
+from lowwater.errors import DuplicateIdError, LateError, MergeError, UnknownThreadError
+from lowwater.positions import ORDER_MIN
+from lowwater.record_codec import decode_commit, decode_mark
+from lowwater.records import Commit, PartitionProgress, Progress, SourceProgress, Word, WordKind
+from lowwater_merger.assemble import (
+    VALUE_OVERHEAD_BYTES,
+    Buffer,
+    SpooledValues,
+    memory_bytes,
+    without_repeats,
+)
+from lowwater_merger.lanes import Lane, ReleaseKey, SpooledLane, Waiting
+from lowwater_merger.release import Floor, SourceState, lowest
+from lowwater_merger.watermark import PartitionMark
+
+
+class Kind(IntEnum):
+    CHANGE = 0
+    COMMIT = 1
+    ABANDON = 2
+    MARK = 3
+    #: a record that has no business in a changes topic
+    FOREIGN = 4
+
+
+class Message(Protocol):
+    """The part of a consumed Kafka message that is looked at."""
+
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def topic(self) -> str | None: ...
+    def partition(self) -> int | None: ...
+    def offset(self) -> int | None: ...
+
+
+class Spool(Protocol):
+    """Where values go that memory has no room for."""
+
+    def values(self) -> SpooledValues: ...
+    def lane(self) -> SpooledLane: ...
+
+
+class Released(NamedTuple):
+    gsn: int
+    source: str
+    clock_us: int
+    transaction: Waiting
+
+
+class Merger:
+    """One group."""
+
+    def __init__(self, group: str, classify: Callable[[bytes], Kind], spool: Spool | None = None) -> None:
+        self.group = group
+        self.sources: dict[str, SourceState] = {}
+        self.next_gsn = 1
+        self.clock_us = 0
+        self.control_version = 0
+        self.words: list[Word] = []
+        #: counted and shown: records that came twice, and transactions that had been released before
+        self.repeats_dropped = 0
+        self.released_again_dropped = 0
+        #: sources that are to be read again from `saved`: the service seeks, then clears this
+        self.rewound: set[str] = set()
+        self._classify = classify
+        self._kinds: dict[bytes, Kind] = {}
+        self._topics: dict[str, SourceState] = {}
+        self._open: dict[bytes, Buffer] = {}
+        self._open_bytes = 0
+        self._spool = spool
+
+    # -- start and words ---------------------------------------------------------------------------------
+
+    @classmethod
+    def from_progress(
+        cls, progress: Progress, classify: Callable[[bytes], Kind], spool: Spool | None = None
+    ) -> Merger:
+        merger = cls(progress.group, classify, spool)
+        merger.next_gsn = progress.next_gsn
+        merger.clock_us = progress.clock_us
+        merger.control_version = progress.control_version
+        merger.words = list(progress.words)
+        for saved in progress.sources:
+            merger.sources[saved.source] = SourceState(saved.source, saved)
+        return merger
+
+    def bind(self, source: str, topic: str) -> None:
+        """Records of this topic belong to this source."""
+        self._topics[topic] = self.sources[source]
+
+    def join(self, source: str, partitions: int, topic_id: str = "", at_us: int = 0) -> None:
+        """A source that joins starts at the group's last released clock: it cannot reach into the past."""
+        saved = SourceProgress(
+            source=source, clock_us=self.clock_us, order=ORDER_MIN, thread=-1, txid="", joined_gsn=self.next_gsn,
+            threads=(), partitions=tuple(PartitionProgress(p, 0, None) for p in range(partitions)), excluded=(),
+            topic_id=topic_id,
+        )  # fmt: skip
+        self.sources[source] = SourceState(source, saved)
+        self._say(WordKind.JOIN, source, at_us=at_us)
+
+    def leave(self, source: str, reason: str, at_us: int = 0) -> None:
+        self._forget_open(source)
+        self.sources.pop(source).lanes.drop()
+        self._say(WordKind.LEAVE, source, reason=reason, at_us=at_us)
+
+    def exclude(self, source: str, thread: int, reason: str, at_us: int = 0) -> None:
+        state = self.sources[source]
+        state.excluded.add(thread)
+        self._say(WordKind.EXCLUDE, source, thread=thread, reason=reason, at_us=at_us)
+        self._again(state)
+
+    def include(self, source: str, thread: int, reason: str, at_us: int = 0) -> None:
+        state = self.sources[source]
+        was_out = state.is_out
+        state.excluded.discard(thread)
+        if was_out:
+            state.clock_us = max(state.clock_us, self.clock_us)
+        self._say(WordKind.INCLUDE, source, thread=thread, reason=reason, at_us=at_us)
+        self._again(state)
+
+    def skip(self, source: str, thread: int, txid: str, reason: str) -> None:
+        """Pass over one named transaction; recorded when its place comes."""
+        state = self.sources[source]
+        if (thread, txid) not in state.skips:
+            state.skips[(thread, txid)] = reason
+            self._again(state)
+
+    def stop(self, source: str, error: MergeError) -> None:
+        """Not read on; it holds its group, by name, until it is mended or excluded."""
+        self._again(self.sources[source], error)
+
+    def retry(self, source: str) -> None:
+        """An operator has mended something: read it again."""
+        self._again(self.sources[source])
+
+    def _say(
+        self, word: WordKind, source: str, thread: int = -1, txid: str = "", reason: str = "", at_us: int = 0
+    ) -> None:
+        self.words.append(Word(self.next_gsn, word.value, source, thread, txid, reason, at_us))
+
+    def _again(self, state: SourceState, error: MergeError | None = None) -> None:
+        """Back to the last progress: to read the source again under the words that hold now, or to stop it."""
+        self._forget_open(state.name)
+        state.lanes.drop()
+        fresh = state.restored()
+        fresh.skips = state.skips
+        fresh.error = error
+        self.sources[state.name] = fresh
+        self.rewound.add(state.name)
+        for topic, bound in self._topics.items():
+            if bound is state:
+                self._topics[topic] = fresh
+
+    def _forget_open(self, source: str) -> None:
+        for key in [key for key, buffer in self._open.items() if buffer.source == source]:
+            self._close(key)
+
+    def _close(self, key: bytes) -> None:
+        buffer = self._open.pop(key)
+        self._open_bytes -= memory_bytes(buffer.values)
+        buffer.drop()
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def feed(self, messages: Iterable[Message]) -> None:
+        """Take records, in each partition's order. Changes are only appended: this loop is the hot path."""
+        kinds, open_ = self._kinds, self._open
+        added = 0
+        for message in messages:
+            value = message.value() or b""
+            kind = kinds.get(value[:HEADER_SIZE])
+            if kind is Kind.CHANGE:
+                key = message.key() or b""
+                buffer = open_.get(key)
+                if buffer is None:
+                    buffer = self._begin(key, message)
+                    if buffer is None:
+                        continue
+                buffer.values.append(value)
+                added += len(value) + VALUE_OVERHEAD_BYTES
+            elif kind is None:
+                kinds[value[:HEADER_SIZE]] = self._classify(value)
+                self.feed((message,))
+            else:
+                self._open_bytes += added
+                added = 0
+                self._control(kind, message, value)
+        self._open_bytes += added
+
+    def _begin(self, key: bytes, message: Message) -> Buffer | None:
+        state = self._topics[message.topic() or ""]
+        if not state.is_read:
+            return None
+        partition = message.partition() or 0
+        buffer = Buffer(state.name, partition, message.offset() or 0, state.marks[partition])
+        self._open[key] = buffer
+        return buffer
+
+    def _control(self, kind: Kind, message: Message, value: bytes) -> None:
+        state = self._topics[message.topic() or ""]
+        if not state.is_read:
+            return
+        try:
+            if kind is Kind.COMMIT:
+                self._commit(state, message, value)
+            elif kind is Kind.MARK:
+                self._mark(state, message.partition() or 0, value)
+            elif kind is Kind.ABANDON:
+                if (message.key() or b"") in self._open:
+                    self._close(message.key() or b"")
+            else:
+                raise MergeError(
+                    f"a foreign record at partition {message.partition()} offset {message.offset()}",
+                    source=state.name,
+                    hint="only the extractor may write to a changes topic",
+                )
+        except MergeError as error:
+            self.stop(state.name, error)
+
+    def _mark(self, state: SourceState, partition: int, value: bytes) -> None:
+        mark = decode_mark(value)
+        last = state.marks[partition]
+        now = last.followed_by(mark, state.name, partition) if last else PartitionMark.of(mark)
+        state.marked(partition, now)
+
+    def _commit(self, state: SourceState, message: Message, value: bytes) -> None:
+        commit = decode_commit(value)
+        key = message.key() or b""
+        partition = message.partition() or 0
+        mark = state.marks[partition]
+        buffer = self._open.pop(key, None) or Buffer(state.name, partition, message.offset() or 0, mark)
+        self._open_bytes -= memory_bytes(buffer.values)
+        released = state.released.get(commit.thread)
+        # before counting: what was read again may begin in the middle of it
+        if released is not None and (commit.order, commit.txid) <= released:
+            buffer.drop()
+            self.released_again_dropped += 1
+            return
+        id_hash = hash(key)
+        if id_hash in state.waiting_ids and self._is_repeat(state, partition, commit):
+            buffer.drop()
+            self.repeats_dropped += commit.changes
+            return
+        reason = state.skips.get((commit.thread, commit.txid))
+        release_key = ReleaseKey(commit.order, commit.thread, commit.txid)
+        if reason is None:
+            _check_place(state, commit, release_key, mark, partition)
+            if not buffer.fits(commit):
+                buffer = self._settled(buffer, commit)
+        else:
+            buffer.drop()
+            buffer = Buffer(state.name, partition, buffer.first_offset, buffer.mark)
+        clock_us = max(
+            commit.clock_us, (mark.clock_us if mark else 0) + 1, state.partition_clocks[partition] + 1
+        )
+        state.partition_clocks[partition] = clock_us
+        state.waiting_ids.add(id_hash)
+        entry = Waiting(
+            release_key, buffer, value, clock_us, commit.commit_ts_us, id_hash, commit.changes,
+            message.offset() or 0, reason,
+        )  # fmt: skip
+        state.lanes.append(partition, entry)
+        state.touched()
+
+    def _is_repeat(self, state: SourceState, partition: int, commit: Commit) -> bool:
+        """The same transaction once more while the first still waits; another under its id is an error."""
+        first = state.lanes.find(partition, commit.thread, commit.txid)
+        if first is None:
+            return False
+        seen = decode_commit(first.commit)
+        if (seen.order, seen.changes, seen.checksum) == (commit.order, commit.changes, commit.checksum):
+            return True
+        raise DuplicateIdError(
+            f"transaction id {commit.txid} is in use twice: at {seen.order} and at {commit.order}",
+            source=state.name,
+            thread=commit.thread,
+            position=str(commit.order),
+            hint="ids must be unique until released; was the source's position reset without its incarnation?",
+        )
+
+    def _settled(self, buffer: Buffer, commit: Commit) -> Buffer:
+        clean = Buffer(buffer.source, buffer.partition, buffer.first_offset, buffer.mark)
+        for kept, repeats in without_repeats(buffer.blocks(), commit):
+            clean.values += kept
+            self.repeats_dropped += repeats
+            if buffer.spooled is not None and self._spool is not None:
+                clean.spool(clean.spooled or self._spool.values())
+        buffer.drop()
+        return clean
+
+    # -- releasing ---------------------------------------------------------------------------------------
+
+    def release(self) -> Released | None:
+        """The next transaction of the group, if there can be none before it any more."""
+        best = lowest(self.sources.values())
+        if best is None or best[2] is None:
+            return None
+        floor, state, _ = best
+        entry = state.pop(floor.clock_us)
+        released = Released(self.next_gsn, state.name, floor.clock_us, entry)
+        if entry.skip is not None:
+            self._say(WordKind.SKIP, state.name, entry.key.thread, entry.key.txid, entry.skip)
+        self.next_gsn += 1
+        self.clock_us = max(self.clock_us, floor.clock_us)
+        return released
+
+    def holder(self) -> tuple[Floor, SourceState] | None:
+        """Who everything waits for, if something waits or could."""
+        best = lowest(self.sources.values())
+        return None if best is None or best[2] is not None else (best[0], best[1])
+
+    def progress(self, positions: Mapping[str, Mapping[int, int]]) -> Progress:
+        """`positions`: per source and partition the offset behind the last record fed."""
+        open_from: dict[str, dict[int, tuple[int, PartitionMark | None]]] = {}
+        for buffer in self._open.values():
+            partitions = open_from.setdefault(buffer.source, {})
+            known = partitions.get(buffer.partition)
+            if known is None or buffer.first_offset < known[0]:
+                partitions[buffer.partition] = (buffer.first_offset, buffer.mark)
+        sources = (
+            s.progress(positions.get(n, {}), open_from.get(n)) for n, s in sorted(self.sources.items())
+        )
+        return Progress(
+            self.group, self.next_gsn, self.clock_us, self.control_version, tuple(sources), tuple(self.words)
+        )
+
+    # -- limits ------------------------------------------------------------------------------------------
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._open_bytes + sum(state.lanes.memory_bytes for state in self.sources.values())
+
+    @property
+    def size_bytes(self) -> int:
+        spooled = sum(b.spooled.size_bytes for b in self._open.values() if b.spooled is not None)
+        return self._open_bytes + spooled + sum(state.lanes.size_bytes for state in self.sources.values())
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def spill(self, memory_bytes_max: int) -> None:
+        """Move to disk what is over the limit: the largest first."""
+        if self._spool is None or self.memory_bytes <= memory_bytes_max:
+            return
+        target = memory_bytes_max // 2
+        for buffer in sorted(self._open.values(), key=lambda b: len(b.values), reverse=True):
+            if self.memory_bytes <= target or not buffer.values:
+                break
+            self._open_bytes -= buffer.spool(buffer.spooled or self._spool.values())
+        lanes: list[Lane] = [lane for state in self.sources.values() for lane in state.lanes.lanes.values()]
+        for lane in sorted(lanes, key=lambda lane: lane.memory_bytes, reverse=True):
+            if self.memory_bytes <= target or len(lane.head) < 2:
+                break
+            lane.spill(self._spool.lane())
+
+    def pauses(self, size_bytes_max: int) -> set[tuple[str, int]]:
+        """Partitions not to be read now: only ones whose reading cannot free anything.
+
+        Whole sources that do not hold the group; and in the holder's, partitions that are ahead of another
+        one: all that the lower mark can free has been read there. Any other pause could wait for a mark that
+        lies behind itself.
+        """
+        idle = {(s.name, p) for s in self.sources.values() if not s.is_read for p in s.saved}
+        best = lowest(self.sources.values())
+        if self.size_bytes <= size_bytes_max or best is None:
+            return idle
+        holder = best[1]
+        paused = idle
+        for state in self.sources.values():
+            if state is not holder:
+                paused |= {(state.name, p) for p in state.saved}
+                continue
+            ranks = [mark.rank() if mark else (-1, []) for mark in state.marks]
+            paused |= {(state.name, p) for p, rank in enumerate(ranks) if rank > min(ranks)}
+        return paused
+
+
+def _check_place(
+    state: SourceState, commit: Commit, key: ReleaseKey, mark: PartitionMark | None, partition: int
+) -> None:
+    """Everything that must hold before a commit may wait for its turn."""
+    where = {"source": state.name, "thread": commit.thread, "position": str(commit.order)}
+    if commit.source != state.name:
+        raise MergeError(f"a commit of source {commit.source}", hint="two sources share a topic", **where)  # type: ignore[arg-type]
+    if mark is None or commit.thread not in mark.orders:
+        raise UnknownThreadError(
+            f"transaction {commit.txid} of a thread that no mark has named",
+            hint="restart the extractor: it registers its threads before it publishes them",
+            **where,  # type: ignore[arg-type]
+        )
+    late = None
+    tail = state.lanes.lane(partition, commit.thread).tail_key
+    if key < state.last_key:
+        late = f"below {state.last_key.order}, which was released"
+    elif commit.order <= mark.orders[commit.thread]:
+        late = f"at or below its thread's own mark {mark.orders[commit.thread]}"
+    elif tail is not None and key <= tail:
+        late = f"behind a later commit of its own thread, {tail.order}"
+    if late:
+        raise LateError(
+            f"transaction {commit.txid} came too late: {late}",
+            hint="skip this transaction if its changes may be left out; it can no longer be put into its place",
+            **where,  # type: ignore[arg-type]
+        )

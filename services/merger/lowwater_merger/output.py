@@ -1,0 +1,113 @@
+"""Released transactions and progress, in one Kafka transaction."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from lowwater import topics
+from lowwater.bus.producer import TRANSACTION_TIMEOUT_SECONDS, TransactionalProducer
+from lowwater.codec.varint import SMALL, SMALL_END, long
+from lowwater.errors import TransactionTooLargeError
+from lowwater.failpoints import fail_point
+from lowwater.record_codec import RecordCodec
+from lowwater.records import Progress, Skipped
+from lowwater_merger.core import Released
+
+#: seq 1 … 8191 as varints
+_SEQS = SMALL[0::2]
+SLAB = 5_000
+
+
+class Output:
+    """The ordered topic and the progress topic of one group."""
+
+    def __init__(self, producer: TransactionalProducer, codec: RecordCodec, group: str) -> None:
+        self._producer = producer
+        self._codec = codec
+        self._group = group
+        self._topic = topics.transactions(group)
+        self._key_header = codec.headers["OrderKey"]
+        self._messages: list[dict[str, Any]] = []
+        self._began_at = 0.0
+        self._is_begun = False
+
+    @property
+    def is_begun(self) -> bool:
+        return self._is_begun
+
+    def begin(self) -> None:
+        if not self._is_begun:
+            self._producer.begin()
+            self._is_begun = True
+            self._began_at = time.monotonic()
+
+    def put(self, released: Released) -> int:
+        """One transaction, whole; the bytes of its values."""
+        self.begin()
+        prefix = self._key_header + long(released.gsn)
+        entry = released.transaction
+        size = len(entry.commit)
+        if entry.skip is not None:
+            order = entry.key
+            skipped = Skipped(
+                released.source, order.thread, order.txid, order.order, released.clock_us, entry.skip
+            )
+            self._add([prefix + long(1)], [self._codec.encode(skipped)])
+            return size
+        seq = 1
+        for block in entry.buffer.blocks():
+            for start in range(0, len(block), SLAB):
+                slab = block[start : start + SLAB]
+                self._add(_keys(prefix, seq, len(slab)), slab)
+                seq += len(slab)
+                size += sum(map(len, slab))
+            self._check_time(released)
+        self._add([prefix + long(seq)], [entry.commit])
+        entry.buffer.drop()
+        return size
+
+    def _add(self, keys: list[bytes], values: list[bytes]) -> None:
+        self._messages += [
+            {"key": key, "value": value, "partition": 0} for key, value in zip(keys, values, strict=True)
+        ]
+        if len(self._messages) >= SLAB:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._messages:
+            self._producer.produce_batch(self._topic, self._messages)
+            self._messages = []
+
+    def _check_time(self, released: Released) -> None:
+        """A source transaction is never cut here, so all of it must fit into the broker's longest."""
+        if time.monotonic() - self._began_at > TRANSACTION_TIMEOUT_SECONDS * 0.8:
+            key = released.transaction.key
+            raise TransactionTooLargeError(
+                f"transaction {key.txid} with {released.transaction.count} changes does not fit one Kafka transaction",
+                source=released.source,
+                thread=key.thread,
+                position=str(key.order),
+                hint="raise the broker's transaction.max.timeout.ms and its speed, or skip this transaction",
+            )
+
+    def commit(self, progress: Progress, offsets: dict[tuple[str, int], int], group_metadata: Any) -> None:
+        """Durable when it returns: what was released, and where to go on."""
+        self.begin()
+        self._hand_over()
+        fail_point("merger.released")
+        key = self._codec.key(self._group)
+        self._producer.produce(topics.progress(self._group), key, self._codec.encode(progress), 0)
+        self._producer.flush()
+        fail_point("merger.progress_produced")
+        # only a mirror, so that ordinary lag tools work: these can expire, progress cannot
+        self._producer.send_offsets(offsets, group_metadata)
+        self._producer.commit()
+        self._is_begun = False
+        fail_point("merger.committed")
+
+
+def _keys(prefix: bytes, seq: int, count: int) -> list[bytes]:
+    if seq + count < SMALL_END // 2:
+        return [prefix + s for s in _SEQS[seq : seq + count]]
+    return [prefix + long(n) for n in range(seq, seq + count)]

@@ -1,0 +1,157 @@
+"""Which transaction is next: first inside each source, then between the sources of the group.
+
+Inside a source the key (order, thread, txid) decides, up to the source's watermark. Between sources a clock
+decides, because positions of different databases cannot be compared: each source has a floor, below which it
+can release nothing any more, and the lowest clock goes out once it is below the floors of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from lowwater.errors import MergeError
+from lowwater.positions import ORDER_MIN, Order
+from lowwater.records import PartitionProgress, ReleasedThread, SourceProgress
+from lowwater_merger.lanes import Lanes, ReleaseKey, Waiting
+from lowwater_merger.watermark import PartitionMark, Watermark, mark_clock, watermark
+
+#: below every key
+KEY_MIN = ReleaseKey(ORDER_MIN, -1, "")
+
+
+class Floor(NamedTuple):
+    """Compared as a pair, so that equal clocks have one answer."""
+
+    clock_us: int
+    source: str
+
+
+class SourceState:
+    """What the merger knows of one source."""
+
+    def __init__(self, name: str, saved: SourceProgress) -> None:
+        self.name = name
+        #: the progress that was last written: from here this source is read again when it was stopped
+        self.saved: dict[int, PartitionProgress] = {p.partition: p for p in saved.partitions}
+        self.marks: list[PartitionMark | None] = [
+            PartitionMark.of(p.mark) if p.mark else None
+            for p in sorted(saved.partitions, key=lambda p: p.partition)
+        ]
+        self.lanes = Lanes()
+        self.clock_us = saved.clock_us
+        self.last_key = ReleaseKey(saved.order, saved.thread, saved.txid)
+        self.released: dict[int, tuple[Order, str]] = {t.thread: (t.order, t.txid) for t in saved.threads}
+        self.excluded: set[int] = set(saved.excluded)
+        self.joined_gsn = saved.joined_gsn
+        self.topic_id = saved.topic_id
+        self.skips: dict[tuple[int, str], str] = {}
+        #: the last clock given in each partition: clocks rise within a partition by construction
+        self.partition_clocks: list[int] = [0] * len(self.marks)
+        self.waiting_ids: set[int] = set()
+        self.error: MergeError | None = None
+        self._floor: tuple[Floor, Waiting | None] | None = None
+        self._watermark: Watermark | None = None
+
+    def restored(self) -> SourceState:
+        """As it was when progress was last written, but for what has been released since."""
+        return SourceState(self.name, self.progress({p: s.offset for p, s in self.saved.items()}, keep=True))
+
+    @property
+    def threads(self) -> set[int]:
+        return {thread for mark in self.marks if mark is not None for thread in mark.orders}
+
+    @property
+    def is_out(self) -> bool:
+        """All threads are excluded: the group goes on without this source."""
+        return bool(self.excluded) and bool(self.threads) and self.threads <= self.excluded
+
+    @property
+    def is_read(self) -> bool:
+        return self.error is None and not self.is_out
+
+    def watermark(self) -> Watermark:
+        if self._watermark is None:
+            self._watermark = watermark(self.marks, self.excluded)
+        return self._watermark
+
+    def marked(self, partition: int, mark: PartitionMark) -> None:
+        self.marks[partition] = mark
+        self._watermark = self._floor = None
+
+    def touched(self) -> None:
+        """Something that the floor depends on has changed."""
+        self._floor = None
+
+    def floor(self) -> tuple[Floor, Waiting | None]:
+        """The lowest clock that this source can still release, and the transaction if it is ready."""
+        if self._floor is None:
+            self._floor = self._find_floor()
+        return self._floor
+
+    def _find_floor(self) -> tuple[Floor, Waiting | None]:
+        lowest = self.clock_us + 1
+        if self.error is not None:
+            return Floor(lowest, self.name), None
+        first = self.lanes.first()
+        if first is not None and first.key.order <= self.watermark().order:
+            return Floor(max(first.clock_us, lowest), self.name), first
+        clock = mark_clock(self.marks)
+        waiting = self.lanes.clock_min()
+        if clock is None:
+            return Floor(lowest, self.name), None
+        floor = clock + 1 if waiting is None else min(clock + 1, waiting)
+        return Floor(max(lowest, floor), self.name), None
+
+    def pop(self, clock_us: int) -> Waiting:
+        entry = self.lanes.pop()
+        self.waiting_ids.discard(entry.id_hash)
+        self.clock_us = clock_us
+        self.released[entry.key.thread] = (entry.key.order, entry.key.txid)
+        # a late one that an operator skipped does not turn the order back
+        self.last_key = max(self.last_key, entry.key)
+        self._floor = None
+        return entry
+
+    def progress(
+        self, positions: Mapping[int, int], open_from: Mapping[int, tuple[int, PartitionMark | None]] | None = None,
+        *, keep: bool = False,
+    ) -> SourceProgress:  # fmt: skip
+        """What must be written to go on from here. `keep`: the partitions as they were written last."""
+        if not keep and self.is_read:
+            for partition, mark in enumerate(self.marks):
+                needed = [(positions[partition], mark)]
+                oldest = self.lanes.oldest(partition)
+                if oldest is not None:
+                    needed.append(oldest)
+                if open_from and partition in open_from:
+                    needed.append(open_from[partition])
+                offset, before = min(needed, key=lambda n: n[0])
+                if offset > self.saved[partition].offset:
+                    record = before.record() if before else None
+                    self.saved[partition] = PartitionProgress(partition, offset, record)
+        threads = (ReleasedThread(t, order, txid) for t, (order, txid) in sorted(self.released.items()))
+        return SourceProgress(
+            source=self.name,
+            clock_us=self.clock_us,
+            order=self.last_key.order,
+            thread=self.last_key.thread,
+            txid=self.last_key.txid,
+            joined_gsn=self.joined_gsn,
+            threads=tuple(threads),
+            partitions=tuple(self.saved[p] for p in sorted(self.saved)),
+            excluded=tuple(sorted(self.excluded)),
+            topic_id=self.topic_id,
+        )
+
+
+def lowest(sources: Iterable[SourceState]) -> tuple[Floor, SourceState, Waiting | None] | None:
+    """The source with the lowest floor: its transaction is next, or it holds the group."""
+    best: tuple[Floor, SourceState, Waiting | None] | None = None
+    for source in sources:
+        if source.is_out:
+            continue
+        floor, entry = source.floor()
+        if best is None or floor < best[0]:
+            best = (floor, source, entry)
+    return best

@@ -1,0 +1,127 @@
+"""Who holds what, by name: for `/status`, the metrics and the log."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import structlog
+
+from lowwater_merger import metrics
+from lowwater_merger.core import Merger
+from lowwater_merger.release import SourceState
+from lowwater_merger.watermark import thread_mark
+
+
+class HoldWatch:
+    """How long the same thread has held what waits; a timeout raises an alarm and does nothing else."""
+
+    def __init__(self, group: str, alarm_seconds: float) -> None:
+        self._group = group
+        self._alarm_seconds = alarm_seconds
+        self._held_by: tuple[str, int | None] | None = None
+        self._since = time.monotonic()
+        self._is_alarmed = False
+        self._log: Any = structlog.get_logger().bind(service="merger", group=group)
+
+    def look(self, merger: Merger) -> dict[str, Any] | None:
+        """The holder, if something waits for it."""
+        waiting = sum(state.lanes.count for state in merger.sources.values())
+        found = merger.holder() if waiting or any(s.error for s in merger.sources.values()) else None
+        if found is None:
+            self._held_by = None
+            self._is_alarmed = False
+            metrics.HELD_SECONDS.labels(self._group).set(0)
+            return None
+        _, state = found
+        watermark = state.watermark()
+        held_by = (state.name, watermark.thread)
+        if held_by != self._held_by:
+            self._held_by, self._since, self._is_alarmed = held_by, time.monotonic(), False
+        seconds = time.monotonic() - self._since
+        metrics.HELD_SECONDS.labels(self._group).set(seconds)
+        holder = {
+            "source": state.name,
+            "thread": watermark.thread,
+            "partition": watermark.partition,
+            "watermark": str(watermark.order),
+            "seconds": round(seconds, 1),
+            "waiting": waiting,
+            "why": _why(state),
+        }
+        if seconds > self._alarm_seconds and not self._is_alarmed:
+            self._is_alarmed = True
+            self._log.warning("watermark held", **holder)
+        return holder
+
+
+def _why(state: SourceState) -> str:
+    if state.error is not None:
+        return f"stopped: {state.error}"
+    watermark = state.watermark()
+    if watermark.thread is None:
+        return f"partition {watermark.partition} has no mark yet: is the extractor running?"
+    mark = state.marks[watermark.partition or 0]
+    known = mark.states.get(watermark.thread, "unknown") if mark else "unknown"
+    return f"thread {watermark.thread} ({known}) has marked no further than {watermark.order}"
+
+
+def status(merger: Merger, holder: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "group": merger.group,
+        "state": "stopped" if any(s.error for s in merger.sources.values()) else "running",
+        "next_gsn": merger.next_gsn,
+        "clock_us": merger.clock_us,
+        "holder": holder,
+        "memory_bytes": merger.memory_bytes,
+        "size_bytes": merger.size_bytes,
+        "open_transactions": merger.open_count,
+        "repeats_dropped": merger.repeats_dropped,
+        "sources": {name: _source(state) for name, state in sorted(merger.sources.items())},
+    }
+
+
+def _source(state: SourceState) -> dict[str, Any]:
+    first = state.lanes.first()
+    return {
+        "watermark": str(state.watermark().order),
+        "released": str(state.last_key.order),
+        "clock_us": state.clock_us,
+        "waiting": state.lanes.count,
+        "first_waiting": None if first is None else {"txid": first.key.txid, "order": str(first.key.order)},
+        "is_out": state.is_out,
+        "error": state.error.fields() if state.error else None,
+        "threads": {
+            str(thread): {
+                "mark": str(thread_mark(thread, state.marks)[0]),
+                "state": _thread_state(state, thread),
+                "excluded": thread in state.excluded,
+            }
+            for thread in sorted(state.threads)
+        },
+    }
+
+
+def _thread_state(state: SourceState, thread: int) -> str:
+    states = [mark.states.get(thread) for mark in state.marks if mark is not None]
+    return next((s for s in reversed(states) if s), "unknown")
+
+
+def count(merger: Merger, holder: dict[str, Any] | None) -> None:
+    """The gauges."""
+    group = merger.group
+    metrics.GSN.labels(group).set(merger.next_gsn - 1)
+    metrics.MEMORY_BYTES.labels(group).set(merger.memory_bytes)
+    metrics.WAITING_BYTES.labels(group).set(merger.size_bytes)
+    for name, state in merger.sources.items():
+        metrics.WAITING.labels(group, name).set(state.lanes.count)
+        metrics.WATERMARK.labels(group, name).set(state.watermark().order.major)
+        metrics.STOPPED.labels(group, name).set(state.error is not None)
+        marks = {thread: thread_mark(thread, state.marks)[0].major for thread in state.threads}
+        for thread, major in marks.items():
+            labels = (group, name, str(thread))
+            metrics.MARK.labels(*labels).set(major)
+            metrics.BEHIND.labels(*labels).set(max(marks.values()) - major)
+            metrics.EXCLUDED.labels(*labels).set(thread in state.excluded)
+            is_holder = holder is not None and (holder["source"], holder["thread"]) == (name, thread)
+            metrics.HOLDS.labels(*labels).set(is_holder)

@@ -1,0 +1,111 @@
+"""The watermark: the minimum of the marks of a source's threads, and who holds it.
+
+A mark goes to every partition, because a thread's commits are spread over all of them: it speaks only for
+what lies before it in its own partition. So a thread's mark is the lowest over the partitions, and a
+partition that is silent holds everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import NamedTuple
+
+from lowwater.errors import MarkWentBackError
+from lowwater.positions import ORDER_MIN, Order
+from lowwater.records import Mark, MarkedThread
+
+
+class PartitionMark:
+    """What one partition's marks have said up to some offset."""
+
+    __slots__ = ("clock_us", "epoch", "orders", "states")
+
+    def __init__(self, epoch: int, clock_us: int, orders: dict[int, Order], states: dict[int, str]) -> None:
+        self.epoch = epoch
+        self.clock_us = clock_us
+        self.orders = orders
+        self.states = states
+
+    @classmethod
+    def of(cls, mark: Mark) -> PartitionMark:
+        orders = {t.thread: t.order for t in mark.threads}
+        return cls(mark.epoch, mark.clock_us, orders, {t.thread: t.state for t in mark.threads})
+
+    def record(self) -> Mark:
+        threads = (MarkedThread(t, order, self.states[t]) for t, order in sorted(self.orders.items()))
+        return Mark(self.epoch, self.clock_us, tuple(threads))
+
+    def rank(self) -> tuple[int, list[tuple[int, Order]]]:
+        """Marks of a source only ever rise, so this tells which partition has been read further."""
+        return (self.clock_us, sorted(self.orders.items()))
+
+    def followed_by(self, mark: Mark, source: str, partition: int) -> PartitionMark:
+        """The next mark of this partition.
+
+        A new epoch may begin lower: its predecessor's last Kafka transaction may have become visible although
+        it was never told so. What that one said still holds, so the higher of both counts.
+        """
+        if mark.epoch < self.epoch:
+            raise _went_back(source, None, partition, f"epoch {mark.epoch} after {self.epoch}")
+        new = PartitionMark.of(mark)
+        same_epoch = mark.epoch == self.epoch
+        for thread, order in self.orders.items():
+            if thread not in new.orders:
+                raise _went_back(source, thread, partition, "a mark that no longer names this thread")
+            if new.orders[thread] < order:
+                if same_epoch:
+                    raise _went_back(source, thread, partition, f"mark {new.orders[thread]} after {order}")
+                new.orders[thread] = order
+        if new.clock_us < self.clock_us:
+            if same_epoch:
+                raise _went_back(source, None, partition, f"clock {new.clock_us} after {self.clock_us}")
+            new.clock_us = self.clock_us
+        return new
+
+
+def _went_back(source: str, thread: int | None, partition: int, what: str) -> MarkWentBackError:
+    return MarkWentBackError(
+        f"partition {partition}: {what}",
+        source=source,
+        thread=thread,
+        hint="two extractors with different logs behind one source name? stop one, then restart the merger",
+    )
+
+
+class Watermark(NamedTuple):
+    """How far a source may be released, and the thread and partition that hold it there."""
+
+    order: Order
+    thread: int | None
+    partition: int | None
+
+
+def thread_mark(thread: int, partitions: list[PartitionMark | None]) -> tuple[Order, int]:
+    """A thread's mark and the partition where it is lowest."""
+    lowest: tuple[Order, int] | None = None
+    for number, mark in enumerate(partitions):
+        order = ORDER_MIN if mark is None else mark.orders.get(thread, ORDER_MIN)
+        if lowest is None or order < lowest[0]:
+            lowest = (order, number)
+    assert lowest is not None
+    return lowest
+
+
+def watermark(partitions: list[PartitionMark | None], excluded: Set[int]) -> Watermark:
+    """The minimum over the threads that count. A thread known to one partition counts in all of them."""
+    for number, mark in enumerate(partitions):
+        if mark is None:
+            return Watermark(ORDER_MIN, None, number)
+    threads = {thread for mark in partitions if mark is not None for thread in mark.orders}
+    lowest: Watermark | None = None
+    for thread in sorted(threads - excluded):
+        order, partition = thread_mark(thread, partitions)
+        if lowest is None or order < lowest.order:
+            lowest = Watermark(order, thread, partition)
+    return lowest or Watermark(ORDER_MIN, None, None)
+
+
+def mark_clock(partitions: list[PartitionMark | None]) -> int | None:
+    """The clock that every partition has been marked with; None while one has not."""
+    clocks = [mark.clock_us for mark in partitions if mark is not None]
+    return min(clocks) if len(clocks) == len(partitions) else None

@@ -1,0 +1,1 @@
+"""Kafka, wrapped once: clients, transactions, state topics, topic settings."""

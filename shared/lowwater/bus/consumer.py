@@ -1,0 +1,170 @@
+"""Consumers: assigned by hand, read_committed, and an error instead of a silent reset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from lowwater.bus.client import as_bus_error, client_settings
+from lowwater.config import MEBIBYTE, KafkaConfig
+
+Place = tuple[str, int]
+
+
+def consumer_settings(kafka: KafkaConfig, group_id: str, **more: Any) -> dict[str, Any]:
+    return {
+        "group.id": group_id,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        # the position is ours: an offset that is gone is an error, never a jump
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        # librdkafka's default of 64 MB for each partition would be most of our memory
+        "queued.max.messages.kbytes": 8 * 1024,
+        "fetch.message.max.bytes": 2 * MEBIBYTE,
+        "fetch.max.bytes": 18 * MEBIBYTE,
+        "fetch.wait.max.ms": 100,
+        **client_settings(kafka),
+        **more,
+    }
+
+
+class AssignedConsumer:
+    """Reads named partitions from named offsets."""
+
+    def __init__(self, kafka: KafkaConfig, group_id: str, offsets: Mapping[Place, int], **more: Any) -> None:
+        self._consumer = Consumer(consumer_settings(kafka, group_id, **more))
+        self._paused: set[Place] = set()
+        #: behind the last record handed over
+        self.positions: dict[Place, int] = dict(offsets)
+        self._consumer.assign([TopicPartition(t, p, offset) for (t, p), offset in offsets.items()])
+
+    def consume(self, count: int, timeout_seconds: float) -> list[Message]:
+        messages = self._consumer.consume(count, timeout_seconds)
+        good = [m for m in messages if m.error() is None]
+        if len(good) != len(messages):
+            self._raise(messages)
+        left = len(self.positions)
+        seen: set[Place] = set()
+        for message in reversed(good):
+            place = (message.topic() or "", message.partition() or 0)
+            if place not in seen:
+                seen.add(place)
+                self.positions[place] = (message.offset() or 0) + 1
+                left -= 1
+                if not left:
+                    break
+        return good
+
+    def _raise(self, messages: list[Message]) -> None:
+        for message in messages:
+            error = message.error()
+            if (
+                error is not None
+                and (error.fatal() or not error.retriable())
+                and error.code() not in _PASSING
+            ):
+                place = (message.topic() or "", message.partition() or 0)
+                raise as_bus_error(error, f"read {place[0]}[{place[1]}] at {self.positions.get(place)}")
+
+    def seek(self, offsets: Mapping[Place, int]) -> None:
+        for (topic, partition), offset in offsets.items():
+            try:
+                self._consumer.seek(TopicPartition(topic, partition, offset))
+            except KafkaException as error:
+                raise as_bus_error(error, f"seek {topic}[{partition}] to {offset}") from error
+            self.positions[(topic, partition)] = offset
+
+    def pause(self, places: set[Place]) -> None:
+        """Exactly these are paused."""
+        start = [TopicPartition(t, p) for t, p in places - self._paused]
+        stop = [TopicPartition(t, p) for t, p in self._paused - places]
+        if start:
+            self._consumer.pause(start)
+        if stop:
+            self._consumer.resume(stop)
+        self._paused = set(places)
+
+    def group_metadata(self) -> Any:
+        return self._consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+#: the client mends these by itself
+_PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._MAX_POLL_EXCEEDED,
+}
+
+
+#: state topics are small and their end is waited for
+_STATE = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
+
+
+def read_to_end(
+    kafka: KafkaConfig,
+    topic: str,
+    partition: int = 0,
+    start: int | None = None,
+    on_wait: Callable[[str], None] | None = None,
+    tick: Callable[[], None] | None = None,
+) -> tuple[list[Message], int]:
+    """All committed records of a state topic up to its end, and the offset behind them.
+
+    The end is asked for as read_uncommitted: an end of the committed part below it is an open transaction,
+    and what that one will say is not known. So this waits, names it, and decides nothing meanwhile.
+    """
+    low, high = _ends(kafka, topic, partition)
+    # the number, not "beginning": asking for that costs the client half a second
+    start = low if start is None else max(start, low)
+    if high <= start:
+        return [], high
+    settings = consumer_settings(kafka, "lowwater.state", **_STATE)
+    consumer = Consumer(settings)
+    found: list[Message] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, start)])
+        while True:
+            for message in consumer.consume(10_000, 0.01):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    end = message.offset() or 0
+                    if end >= high:
+                        return found, end
+                    if on_wait is not None:
+                        on_wait(f"{topic}[{partition}]: an open Kafka transaction holds {end} … {high}")
+                elif error.code() not in _PASSING:
+                    raise as_bus_error(error, f"read {topic}[{partition}]")
+            if tick is not None:
+                tick()
+    finally:
+        consumer.close()
+
+
+def _ends(kafka: KafkaConfig, topic: str, partition: int) -> tuple[int, int]:
+    consumer = Consumer(consumer_settings(kafka, "lowwater.state", **{"isolation.level": "read_uncommitted"}))
+    try:
+        while True:
+            try:
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+                return int(low), int(high)
+            except KafkaException as error:
+                if error.args[0].code() not in _PASSING:
+                    raise as_bus_error(error, f"ask for the end of {topic}[{partition}]") from error
+    finally:
+        consumer.close()

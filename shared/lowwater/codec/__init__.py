@@ -1,0 +1,1 @@
+"""Avro, compiled per table version, in Confluent wire format."""

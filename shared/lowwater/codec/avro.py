@@ -1,0 +1,88 @@
+"""From a table to the Avro schema of its changes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from lowwater.codec.table import Kind, TableSchema, Type
+from lowwater.errors import SchemaError
+
+OPS = ("c", "u", "d", "r", "t")
+
+_SIMPLE: dict[Kind, Any] = {
+    Kind.BOOLEAN: "boolean",
+    Kind.INT32: "int",
+    Kind.INT64: "long",
+    Kind.FLOAT32: "float",
+    Kind.FLOAT64: "double",
+    Kind.STRING: "string",
+    Kind.BYTES: "bytes",
+    Kind.DATE: {"type": "int", "logicalType": "date"},
+    Kind.TIME: {"type": "long", "logicalType": "time-micros"},
+    Kind.TIMESTAMP: {"type": "long", "logicalType": "local-timestamp-micros"},
+    Kind.TIMESTAMPTZ: {"type": "long", "logicalType": "timestamp-micros"},
+    Kind.UUID: {"type": "string", "logicalType": "uuid"},
+    # Avro has no such logical type: readers that do not know it see the string
+    Kind.JSON: {"type": "string", "logicalType": "json"},
+}
+
+
+def avro_type(type_: Type) -> Any:
+    if type_.kind is Kind.DECIMAL:
+        if not type_.precision > 0 or not 0 <= type_.scale <= type_.precision:
+            raise SchemaError(f"decimal({type_.precision}, {type_.scale}) is not a type")
+        return {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": type_.precision,
+            "scale": type_.scale,
+        }
+    if type_.kind is Kind.ARRAY:
+        if type_.item is None:
+            raise SchemaError("an array needs the type of its items")
+        return {"type": "array", "items": ["null", avro_type(type_.item)]}
+    return _SIMPLE[type_.kind]
+
+
+def avro_name(name: str) -> str:
+    """Avro allows letters, digits and underscores; the real name stays in the schema's `lowwater` part."""
+    safe = re.sub(r"[^A-Za-z0-9_]", lambda m: f"_x{ord(m.group()):x}_", name)
+    return safe if not safe[:1].isdigit() else f"_{safe}"
+
+
+def change_schema(table: TableSchema) -> dict[str, Any]:
+    """One schema per table version: `seq` first, so that a reader finds it without the rest."""
+    fields: list[dict[str, Any]] = []
+    taken: set[str] = set()
+    for column in table.columns:
+        name = avro_name(column.name)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        field: dict[str, Any] = {"name": name, "type": ["null", avro_type(column.type)], "default": None}
+        if name != column.name:
+            field["lowwater_column"] = column.name
+        fields.append(field)
+    parts = (table.source, table.namespace, table.table)
+    row = {"type": "record", "name": "Row", "fields": fields}
+    return {
+        "type": "record",
+        "name": "Change",
+        "namespace": "lowwater." + ".".join(avro_name(part) for part in parts if part),
+        "fields": [
+            {"name": "seq", "type": "long"},
+            {"name": "op", "type": {"type": "enum", "name": "Op", "symbols": list(OPS)}},
+            {"name": "before", "type": ["null", row], "default": None},
+            {"name": "after", "type": ["null", "Row"], "default": None},
+            {"name": "unchanged", "type": {"type": "array", "items": "string"}, "default": []},
+            {"name": "ts_us", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        ],
+        "lowwater": {
+            "source": table.source,
+            "namespace": table.namespace,
+            "table": table.table,
+            "version": table.version,
+            "key": list(table.key),
+        },
+    }

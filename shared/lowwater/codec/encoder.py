@@ -1,0 +1,151 @@
+"""One encoder per table version, written as Python source for exactly that schema, then compiled.
+
+Walking a schema for each row is what makes Avro slow in Python. Here the columns are unrolled into one
+expression, whole numbers go through the tables of `varint.py` in place, and nothing is looked up by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from lowwater.codec import values, varint
+from lowwater.codec.avro import OPS
+from lowwater.codec.rules import ColumnRules, PublishedColumn, published
+from lowwater.codec.table import Kind, TableSchema
+from lowwater.codec.wire import header
+from lowwater.errors import CodecError, LowwaterError
+from lowwater.ids import SchemaId
+
+Row = Sequence[Any]
+
+
+class Body(Protocol):
+    """All of a Change behind its `seq`. Rows have the source's columns, in the table's order."""
+
+    def __call__(
+        self, op: str, before: Row | None, after: Row | None, ts_us: int, unchanged: Sequence[str] = ()
+    ) -> bytes: ...
+
+
+_Explain = Callable[[str, Row | None, Row | None, Exception], LowwaterError]
+
+#: what writing a value that does not fit its type can raise
+_ERRORS = (TypeError, ValueError, AttributeError, OverflowError, KeyError, ArithmeticError, CodecError)
+
+_PRESENT = b"\x02"
+#: union branch and varint in one, for 0 … 16383
+_NUMBERS = [_PRESENT + small for small in varint.SMALL]
+#: union branch and length in one, for lengths 0 … 8191
+_LENGTHS = [_PRESENT + varint.long(n) for n in range(varint.SMALL_END // 2)]
+_OPS = {op: varint.long(number) for number, op in enumerate(OPS)}
+
+_WHOLE = f"(N[z] if -1 < (z := {{v}} << 1 ^ {{v}} >> 63) < {varint.SMALL_END} else P + {{w}}({{v}}))"
+_COUNTED = f"((L[n] if (n := len(b := {{b}})) < {varint.SMALL_END // 2} else P + long(n)) + b)"
+
+#: how a present value of a kind is written in place; other kinds call their writer
+_INLINE: dict[Kind, str] = {
+    Kind.INT32: _WHOLE,
+    Kind.INT64: _WHOLE,
+    Kind.STRING: _COUNTED.format(b="{v}.encode()"),
+    Kind.JSON: _COUNTED.format(b="{v}.encode()"),
+    Kind.BYTES: _COUNTED.format(b="{v}"),
+    Kind.TIME: "(P + long({v}) if type({v}) is int else P + {w}({v}))",
+    Kind.TIMESTAMP: "(P + long({v}) if type({v}) is int else P + {w}({v}))",
+    Kind.TIMESTAMPTZ: "(P + long({v}) if type({v}) is int else P + {w}({v}))",
+}
+
+
+def _source_text(columns: Sequence[PublishedColumn], width: int) -> str:
+    names = ["_"] * width
+    masks: list[str] = []
+    parts: list[str] = []
+    for i, column in enumerate(columns):
+        v, w = f"v{i}", f"w{i}"
+        names[column.place] = v
+        if column.change is not None:
+            masks.append(f"    {v} = m{i}({v})")
+        written = _INLINE.get(column.column.type.kind, "(P + {w}({v}))").format(v=v, w=w)
+        parts.append(f"(Z if {v} is None else {written})")
+    unpack = f"    [{', '.join(names)}] = row"
+    joined = parts[0] if len(parts) == 1 else f"J(({', '.join(parts)}))" if parts else "b''"
+    return "\n".join(
+        [
+            "def write_row(row):",
+            unpack,
+            *masks,
+            f"    return {joined}",
+            "def body(op, before, after, ts_us, unchanged=()):",
+            "    try:",
+            "        return J((O[op], Z if before is None else P + write_row(before),",
+            "            Z if after is None else P + write_row(after),",
+            "            names(unchanged) if unchanged else Z, long(ts_us)))",
+            "    except ERRORS as error:",
+            "        raise explain(op, before, after, error) from error",
+        ]
+    )
+
+
+def _names(unchanged: Sequence[str]) -> bytes:
+    return varint.long(len(unchanged)) + b"".join(map(values.text, unchanged)) + b"\x00"
+
+
+def _compile(columns: Sequence[PublishedColumn], width: int, explain: _Explain) -> Body:
+    scope: dict[str, Any] = {
+        "N": _NUMBERS, "L": _LENGTHS, "O": _OPS, "P": _PRESENT, "Z": b"\x00",
+        "J": b"".join, "long": varint.long, "names": _names, "ERRORS": _ERRORS, "explain": explain,
+    }  # fmt: skip
+    for i, column in enumerate(columns):
+        scope[f"w{i}"] = values.writer(column.column.type)
+        scope[f"m{i}"] = column.change
+    # the text is built from numbers and our own templates only: no name of a table or column gets into it
+    exec(_source_text(columns, width), scope)
+    compiled: Body = scope["body"]
+    return compiled
+
+
+class TableEncoder:
+    """Changes of one table version, as the source hands them over, to Avro."""
+
+    __slots__ = ("_columns", "_source", "body", "header", "table")
+
+    def __init__(self, table: TableSchema, schema_id: SchemaId, rules: ColumnRules | None = None) -> None:
+        self.table, self._columns = published(table, rules or ColumnRules())
+        self._source = table
+        self.body = _compile(self._columns, len(table.columns), self._explain)
+        self.header = header(schema_id)
+
+    def value(
+        self,
+        seq: int,
+        op: str,
+        before: Row | None,
+        after: Row | None,
+        ts_us: int,
+        unchanged: Sequence[str] = (),
+    ) -> bytes:
+        """A whole message value."""
+        return self.header + varint.long(seq) + self.body(op, before, after, ts_us, unchanged)
+
+    def _explain(self, op: str, before: Row | None, after: Row | None, error: Exception) -> LowwaterError:
+        """Which column it was: looked for only once it has gone wrong."""
+        where = self.table.full_name
+        hint = getattr(error, "hint", None) or "check the table's version against the row"
+        if op not in _OPS:
+            return CodecError(f"{where}: no such operation: {op!r}", source=self.table.source)
+        for row in (before, after):
+            if row is None:
+                continue
+            if len(row) != len(self._source.columns):
+                what = f"{where}: a row of {len(row)} values for {len(self._source.columns)} columns"
+                return CodecError(what, source=self.table.source, hint=hint)
+            for column in self._columns:
+                value = row[column.place]
+                try:
+                    shown = value if column.change is None else column.change(value)
+                    if shown is not None:
+                        values.writer(column.column.type)(shown)
+                except _ERRORS as cause:
+                    what = f"{where}.{column.column.name} ({column.column.type.kind}): {cause}"
+                    return CodecError(what, source=self.table.source, hint=hint)
+        return CodecError(f"{where}: {error}", source=self.table.source, hint=hint)

@@ -1,0 +1,89 @@
+"""Tables and the types of their columns, as the records know them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    BOOLEAN = "boolean"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    DECIMAL = "decimal"
+    STRING = "string"
+    BYTES = "bytes"
+    DATE = "date"
+    TIME = "time"
+    #: without a zone: what the clock on the wall showed
+    TIMESTAMP = "timestamp"
+    #: an instant
+    TIMESTAMPTZ = "timestamptz"
+    UUID = "uuid"
+    JSON = "json"
+    ARRAY = "array"
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """The Python values that the encoder takes:
+
+    boolean bool · int32, int64 int · float32, float64 float · decimal `decimal.Decimal` or int (whole
+    number) · string, json str · bytes bytes · date `datetime.date` or int (days since 1970) ·
+    time `datetime.time` or int (µs since midnight) · timestamp, timestamptz `datetime` or int (µs since
+    1970) · uuid `uuid.UUID` or str · array list (items may be None).
+    """
+
+    kind: Kind
+    precision: int = 0
+    scale: int = 0
+    item: Type | None = None
+
+
+BOOLEAN = Type(Kind.BOOLEAN)
+INT32 = Type(Kind.INT32)
+INT64 = Type(Kind.INT64)
+FLOAT32 = Type(Kind.FLOAT32)
+FLOAT64 = Type(Kind.FLOAT64)
+STRING = Type(Kind.STRING)
+BYTES = Type(Kind.BYTES)
+DATE = Type(Kind.DATE)
+TIME = Type(Kind.TIME)
+TIMESTAMP = Type(Kind.TIMESTAMP)
+TIMESTAMPTZ = Type(Kind.TIMESTAMPTZ)
+UUID = Type(Kind.UUID)
+JSON = Type(Kind.JSON)
+
+
+def decimal(precision: int, scale: int) -> Type:
+    return Type(Kind.DECIMAL, precision=precision, scale=scale)
+
+
+def array(item: Type) -> Type:
+    return Type(Kind.ARRAY, item=item)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    type: Type
+    #: as the source declares it; the record is nullable all the same, because `before` may be only a key
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """One version of one table."""
+
+    source: str
+    namespace: str
+    table: str
+    version: int
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}.{self.table}"

@@ -1,0 +1,138 @@
+"""One value of one type to Avro bytes: the plain way.
+
+The compiled encoder inlines the common cases and comes here for the rest, so these are also what it is
+tested against.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+import uuid
+from collections.abc import Callable
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from functools import partial
+from typing import Any
+
+from lowwater.codec import varint
+from lowwater.codec.table import Kind, Type
+from lowwater.errors import CodecError
+
+Write = Callable[[Any], bytes]
+
+_EPOCH = dt.datetime(1970, 1, 1)
+_EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def _refuse(value: object, want: str) -> CodecError:
+    # the value itself stays out of the message: it may be what a mask is there to hide
+    return CodecError(f"a {type(value).__name__} cannot become {want}")
+
+
+def int32(n: int) -> bytes:
+    if not -(1 << 31) <= n < 1 << 31:
+        raise CodecError("a number beyond 32 bits", hint="the column was widened: start a new table version")
+    return varint.long(n)
+
+
+def int64(n: int) -> bytes:
+    if not -(1 << 63) <= n < 1 << 63:
+        raise CodecError("a number beyond 64 bits", hint="capture the column as decimal")
+    return varint.long(n)
+
+
+def boolean(b: bool) -> bytes:
+    return b"\x01" if b else b"\x00"
+
+
+def data(b: bytes) -> bytes:
+    return varint.long(len(b)) + b
+
+
+def text(s: str) -> bytes:
+    return data(s.encode())
+
+
+def decimal(value: Decimal | int, precision: int, scale: int) -> bytes:
+    context = Context(prec=max(precision, 1) + 2, Emax=MAX_EMAX, Emin=MIN_EMIN)
+    number = Decimal(value) if isinstance(value, int) else value
+    if not number.is_finite():
+        raise CodecError(f"{number} has no place in a decimal", hint="capture the column as text")
+    scaled = number.scaleb(scale, context=context)
+    unscaled = int(scaled)
+    if unscaled != scaled or abs(unscaled) >= 10**precision or scaled != number.scaleb(scale):
+        raise CodecError(f"a decimal that needs more than ({precision}, {scale})")
+    return data(unscaled.to_bytes((unscaled.bit_length() + 8) // 8, "big", signed=True))
+
+
+def days(value: dt.date | int) -> int:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return value.toordinal() - _EPOCH_DAY
+    raise _refuse(value, "a date")
+
+
+def time_micros(value: dt.time | int) -> int:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, dt.time) and value.tzinfo is None:
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return seconds * 1_000_000 + value.microsecond
+    raise _refuse(value, "a time without zone")
+
+
+def timestamp_micros(value: dt.datetime | int) -> int:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, dt.datetime) and value.tzinfo is None:
+        return (value - _EPOCH) // _MICROSECOND
+    raise _refuse(value, "a timestamp without zone")
+
+
+def instant_micros(value: dt.datetime | int) -> int:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return (value - _EPOCH_UTC) // _MICROSECOND
+    raise _refuse(value, "a timestamp with zone")
+
+
+def uuid_text(value: uuid.UUID | str) -> bytes:
+    return text(str(value if isinstance(value, uuid.UUID) else uuid.UUID(value)))
+
+
+def array(items: list[Any], item: Write) -> bytes:
+    if not items:
+        return b"\x00"
+    parts = [b"\x00" if value is None else b"\x02" + item(value) for value in items]
+    return varint.long(len(parts)) + b"".join(parts) + b"\x00"
+
+
+_WRITERS: dict[Kind, Write] = {
+    Kind.BOOLEAN: boolean,
+    Kind.INT32: int32,
+    Kind.INT64: int64,
+    Kind.FLOAT32: struct.Struct("<f").pack,
+    Kind.FLOAT64: struct.Struct("<d").pack,
+    Kind.STRING: text,
+    Kind.BYTES: data,
+    Kind.DATE: lambda v: int32(days(v)),
+    Kind.TIME: lambda v: int64(time_micros(v)),
+    Kind.TIMESTAMP: lambda v: int64(timestamp_micros(v)),
+    Kind.TIMESTAMPTZ: lambda v: int64(instant_micros(v)),
+    Kind.UUID: uuid_text,
+    Kind.JSON: text,
+}
+
+
+def writer(type_: Type) -> Write:
+    """The function that writes a value of this type, without the null in front."""
+    if type_.kind is Kind.DECIMAL:
+        return partial(decimal, precision=type_.precision, scale=type_.scale)
+    if type_.kind is Kind.ARRAY:
+        assert type_.item is not None
+        return partial(array, item=writer(type_.item))
+    return _WRITERS[type_.kind]

@@ -1,0 +1,197 @@
+"""One YAML file for the fleet; `LOWWATER_` variables override it, `__` goes one level down.
+
+LOWWATER_KAFKA__BOOTSTRAP_SERVERS=broker:9092
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from lowwater.codec.rules import Mask
+from lowwater.errors import ConfigError
+from lowwater.secrets import check_reference
+
+MEBIBYTE = 1 << 20
+
+T = TypeVar("T")
+
+
+def _name(value: str) -> str:
+    # names become parts of topic names and of transaction ids, which `/` and `.` separate
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", value):
+        raise ValueError(
+            "a name has lower-case letters, digits, - and _, at most 63, and begins with one of the first two"
+        )
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaConfig(Model):
+    bootstrap_servers: str = "localhost:9092"
+    replication: int = Field(default=1, ge=1, description="replicas of each topic that lowwater creates")
+    min_insync_replicas: int = Field(default=1, ge=1)
+    compression: str = "lz4"
+    client: dict[str, str] = Field(
+        default_factory=dict, description="passed to the Kafka client as it is: TLS, SASL and the like"
+    )
+
+    @model_validator(mode="after")
+    def _secrets_are_references(self) -> KafkaConfig:
+        for name, value in self.client.items():
+            check_reference(name, value)
+        return self
+
+
+class RegistryConfig(Model):
+    url: str
+    username: str = ""
+    password: Annotated[str, AfterValidator(lambda v: check_reference("password", v))] = ""
+
+
+class BatchConfig(Model):
+    """A Kafka transaction ends at the first of these."""
+
+    bytes_max: int = Field(default=8 * MEBIBYTE, ge=1024)
+    count_max: int = Field(default=50_000, ge=1)
+    milliseconds_max: int = Field(default=20, ge=1)
+
+
+class ColumnsConfig(Model):
+    drop: list[str] = []
+    mask: dict[str, Mask] = {}
+    hash_key: Annotated[str, AfterValidator(lambda v: check_reference("hash_key", v))] = ""
+
+
+class HttpConfig(Model):
+    """Health, metrics and status of one service. Port 0: any free one."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=0, ge=0, le=65535)
+
+
+class SourceConfig(Model):
+    kind: str
+    config: dict[str, Any] = Field(default_factory=dict, description="settings of the kind itself")
+    partitions: int = Field(default=4, ge=1, description="of the changes topic; frozen once it is made")
+    batch: BatchConfig = BatchConfig()
+    columns: ColumnsConfig = ColumnsConfig()
+    mark_seconds: float = Field(default=1.0, gt=0, description="an idle source still marks this often")
+    clock_ahead_seconds_max: float = Field(default=5.0, ge=0)
+    lead_bytes_max: int = Field(
+        default=1024 * MEBIBYTE, ge=1, description="how far a thread may run ahead of the lowest mark"
+    )
+    http: HttpConfig = HttpConfig()
+
+
+class GroupConfig(Model):
+    sources: list[Name] = Field(min_length=1)
+    memory_bytes_max: int = Field(
+        default=64 * MEBIBYTE, ge=65536, description="buffers beyond this go to disk"
+    )
+    spool_bytes_max: int = Field(
+        default=20 * 1024 * MEBIBYTE, ge=1, description="beyond this reading is paused"
+    )
+    spool_directory: Path | None = None
+    release_bytes_max: int = Field(default=8 * MEBIBYTE, ge=1024, description="of one Kafka transaction")
+    progress_seconds: float = Field(
+        default=60.0, gt=0, description="progress is written this often without a release"
+    )
+    retention_hours: float = Field(
+        default=168.0, description="of the ordered topic; below 0 it is kept for ever"
+    )
+    hold_alarm_seconds: float = Field(
+        default=60.0, gt=0, description="a watermark held this long raises an alarm"
+    )
+    http: HttpConfig = HttpConfig()
+
+
+class ControlConfig(Model):
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65535)
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="LOWWATER_", env_nested_delimiter="__", extra="forbid")
+
+    kafka: KafkaConfig = KafkaConfig()
+    schema_registry: RegistryConfig | None = None
+    sources: dict[Name, SourceConfig] = {}
+    groups: dict[Name, GroupConfig] = {}
+    control: ControlConfig = ControlConfig()
+    log_format: str = "json"
+    log_level: str = "info"
+    state_directory: Path = Path(".lowwater")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # what is passed in comes from the file, so the environment goes before it
+        return env_settings, init_settings
+
+    @model_validator(mode="after")
+    def _groups_name_sources(self) -> Settings:
+        for group, config in self.groups.items():
+            for source in config.sources:
+                if source not in self.sources:
+                    raise ValueError(f"group {group} names source {source}, which is not under `sources`")
+        return self
+
+    def source(self, name: str) -> SourceConfig:
+        return _get(self.sources, name, "source")
+
+    def group(self, name: str) -> GroupConfig:
+        return _get(self.groups, name, "group")
+
+
+def _get(where: dict[str, T], name: str, what: str) -> T:
+    if name not in where:
+        known = ", ".join(sorted(where)) or "none"
+        raise ConfigError(f"there is no {what} {name!r} in the config", hint=f"known: {known}")
+    return where[name]
+
+
+def load(path: Path | str | None = None) -> Settings:
+    """Settings from a file and the environment; `LOWWATER_CONFIG` names the file if nothing else does."""
+    path = path or os.environ.get("LOWWATER_CONFIG")
+    data: Any = {}
+    if path is not None:
+        try:
+            data = yaml.safe_load(Path(path).read_text()) or {}
+        except OSError as error:
+            raise ConfigError(
+                f"config {path}: {error.strerror}", hint="give the path with --config"
+            ) from error
+        except yaml.YAMLError as error:
+            raise ConfigError(f"config {path} is not YAML: {error}") from error
+        if not isinstance(data, dict):
+            raise ConfigError(
+                f"config {path} must be a mapping", hint="begin with `kafka:`, `sources:`, `groups:`"
+            )
+    try:
+        return Settings(**data)
+    except ValidationError as error:
+        # the input itself is left out of the message: it may hold a secret
+        lines = [
+            f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}"
+            for e in error.errors(include_input=False)
+        ]
+        raise ConfigError(f"config {path or '(environment)'}: " + "; ".join(lines)) from None

@@ -1,0 +1,107 @@
+"""The control topic: what operators want, folded from a log in which the first writer of a version wins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from confluent_kafka import Producer
+
+from lowwater import topics
+from lowwater.bus.client import client_settings
+from lowwater.bus.consumer import AssignedConsumer, read_to_end
+from lowwater.config import KafkaConfig
+from lowwater.errors import ControlConflictError
+from lowwater.record_codec import RecordCodec
+from lowwater.records import Control, Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class ControlState:
+    """What is wanted of one source or group, and the version of that."""
+
+    version: int
+    control: Control
+
+
+def initial(kind: str, name: str) -> ControlState:
+    return ControlState(0, Control(name=name, kind=kind, changes_version=0, wanted=Wanted.RUNNING, config=""))
+
+
+class ControlFold:
+    """Pure: records in, states out. A write that names another version than the last is passed over."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str], ControlState] = {}
+
+    def get(self, kind: str, name: str) -> ControlState:
+        return self._states.get((kind, name)) or initial(kind, name)
+
+    def excluded(self, source: str) -> frozenset[int]:
+        """The threads of a source that some group excludes."""
+        exclusions = (e for state in self._states.values() for e in state.control.exclusions)
+        return frozenset(e.thread for e in exclusions if e.source == source)
+
+    def apply(self, record: Control) -> bool:
+        last = self.get(record.kind, record.name)
+        if record.changes_version != last.version:
+            return False
+        self._states[(record.kind, record.name)] = ControlState(last.version + 1, record)
+        return True
+
+
+class ControlReader:
+    """Follows the topic for one process."""
+
+    def __init__(
+        self, kafka: KafkaConfig, codec: RecordCodec, on_wait: Callable[[str], None] | None = None
+    ) -> None:
+        self._codec = codec
+        self.fold = ControlFold()
+        messages, end = read_to_end(kafka, topics.CONTROL, on_wait=on_wait)
+        for message in messages:
+            self._apply(message.value())
+        self._consumer = AssignedConsumer(kafka, "lowwater.control", {(topics.CONTROL, 0): end})
+
+    def _apply(self, value: bytes | None) -> None:
+        self.fold.apply(self._codec.decode(value or b"", Control))
+
+    def poll(self) -> bool:
+        """Take what is new, without waiting; whether there was something."""
+        messages = self._consumer.consume(1000, 0)
+        for message in messages:
+            self._apply(message.value())
+        return bool(messages)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def commit_control(
+    kafka: KafkaConfig, codec: RecordCodec, kind: str, name: str, change: Callable[[Control], Control]
+) -> ControlState:
+    """Write a changed state and read it back: durable when it returns, else ControlConflictError."""
+    fold = ControlFold()
+    messages, _ = read_to_end(kafka, topics.CONTROL)
+    for message in messages:
+        fold.apply(codec.decode(message.value() or b"", Control))
+    last = fold.get(kind, name)
+    now_us = time.time_ns() // 1000
+    wanted = replace(change(last.control), kind=kind, name=name, changes_version=last.version, at_us=now_us)
+    producer = Producer({"enable.idempotence": True, "acks": "all", **client_settings(kafka)})
+    producer.produce(topics.CONTROL, key=codec.key(name), value=codec.encode(wanted))
+    producer.flush()
+    fold = ControlFold()
+    won = False
+    for message in read_to_end(kafka, topics.CONTROL)[0]:
+        record = codec.decode(message.value() or b"", Control)
+        accepted = fold.apply(record)
+        if record == wanted:
+            won = accepted
+    if not won:
+        raise ControlConflictError(
+            f"{kind} {name} was changed by somebody else at the same moment",
+            hint="look at it again, then repeat",
+        )
+    return fold.get(kind, name)

@@ -1,0 +1,179 @@
+"""Every error of lowwater, each with what to do about it.
+
+    LowwaterError
+    ├── ConfigError                 a setting is wrong; nothing was started
+    ├── TopicError                  a topic is missing or has other settings than it needs
+    ├── BusError                    Kafka could not be asked, or refused
+    │   ├── FencedError             another process with our transactional id took over
+    │   ├── BusDoubtError           the result of a Kafka transaction is not known: start anew
+    │   ├── BusFatalError           the client cannot go on
+    │   └── HangingTransactionError an open Kafka transaction hides the end of a topic
+    ├── CodecError                  a value does not fit its type, bytes do not fit their schema
+    │   └── SchemaError             a schema is unknown or contradicts itself
+    ├── DataGoneError               what a reader needs was deleted
+    ├── ControlConflictError        a control write named a version that is no longer the last
+    ├── SourceError                 this source stops; the others do not
+    │   ├── LogGapError             a log, a sequence or a record is missing
+    │   ├── LogCorruptError         a checksum or a structure is wrong
+    │   ├── LogUnknownError         a record or a type that we do not know
+    │   ├── IncarnationError        the database is not the one that the position belongs to
+    │   ├── StartRefusedError       capture cannot begin with whole transactions
+    │   ├── MarkBrokenError         a record at or below its thread's mark
+    │   └── RowTooLargeError        a row does not fit a Kafka message
+    └── MergeError                  the merger stops this source; it then holds its group
+        ├── LateError               above its thread's last release, below the source's
+        ├── UnknownThreadError      a commit of a thread that no mark has named
+        ├── MarkWentBackError       a mark below the one before it
+        ├── CountMismatchError      records are missing, or too many
+        ├── ChecksumMismatchError   records are there, and differ
+        ├── DuplicateIdError        one transaction id, two transactions
+        └── TransactionTooLargeError it would not fit one Kafka transaction
+
+`hint` is what an operator does next: the command line prints it, the API returns it.
+"""
+
+from __future__ import annotations
+
+
+class LowwaterError(Exception):
+    """Root of all: says what, where and what to do."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        source: str | None = None,
+        thread: int | None = None,
+        position: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.source = source
+        self.thread = thread
+        self.position = position
+        self.hint = hint
+
+    def __str__(self) -> str:
+        places = (("source", self.source), ("thread", self.thread), ("position", self.position))
+        where = ", ".join(f"{name} {value}" for name, value in places if value is not None)
+        return f"{self.what}{f' [{where}]' if where else ''}{f' ({self.hint})' if self.hint else ''}"
+
+    def fields(self) -> dict[str, str | int | None]:
+        """For logs, `/status` and problem details."""
+        return {
+            "error": type(self).__name__,
+            "what": self.what,
+            "source": self.source,
+            "thread": self.thread,
+            "position": self.position,
+            "hint": self.hint,
+        }
+
+
+class ConfigError(LowwaterError):
+    pass
+
+
+class TopicError(LowwaterError):
+    pass
+
+
+class BusError(LowwaterError):
+    pass
+
+
+class FencedError(BusError):
+    pass
+
+
+class BusDoubtError(BusError):
+    pass
+
+
+class BusFatalError(BusError):
+    pass
+
+
+class HangingTransactionError(BusError):
+    pass
+
+
+class CodecError(LowwaterError):
+    pass
+
+
+class SchemaError(CodecError):
+    pass
+
+
+class DataGoneError(LowwaterError):
+    pass
+
+
+class ControlConflictError(LowwaterError):
+    pass
+
+
+class SourceError(LowwaterError):
+    pass
+
+
+class LogGapError(SourceError):
+    pass
+
+
+class LogCorruptError(SourceError):
+    pass
+
+
+class LogUnknownError(SourceError):
+    pass
+
+
+class IncarnationError(SourceError):
+    pass
+
+
+class StartRefusedError(SourceError):
+    pass
+
+
+class MarkBrokenError(SourceError):
+    pass
+
+
+class RowTooLargeError(SourceError):
+    pass
+
+
+class MergeError(LowwaterError):
+    pass
+
+
+class LateError(MergeError):
+    pass
+
+
+class UnknownThreadError(MergeError):
+    pass
+
+
+class MarkWentBackError(MergeError):
+    pass
+
+
+class CountMismatchError(MergeError):
+    pass
+
+
+class ChecksumMismatchError(MergeError):
+    pass
+
+
+class DuplicateIdError(MergeError):
+    pass
+
+
+class TransactionTooLargeError(MergeError):
+    pass

@@ -1,0 +1,53 @@
+"""Named places where a test kills the process, as `kill -9` would.
+
+`LOWWATER_FAIL_AT=name` kills at the first pass, `name:3` at the third. Unset, `fail_point` is a function
+that does nothing, so that a durable step may carry one at no cost.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+#: every fail point there is: the failure tests run over this table
+FAIL_POINTS: dict[str, str] = {
+    "extractor.after_init": "fenced the predecessor, position not yet read",
+    "extractor.batch_produced": "changes and commits produced, no mark, no position",
+    "extractor.marks_produced": "marks produced, position not yet",
+    "extractor.position_produced": "position produced, Kafka transaction not yet committed",
+    "extractor.committed": "Kafka transaction committed, source not yet acknowledged",
+    "extractor.acknowledged": "source acknowledged",
+    "extractor.prefix_committed": "a part of an oversized transaction committed",
+    "extractor.abandon_produced": "Abandon produced, not committed",
+    "merger.after_init": "fenced the predecessor, progress not yet read",
+    "merger.released": "released records produced, no progress",
+    "merger.progress_produced": "progress produced, Kafka transaction not yet committed",
+    "merger.committed": "Kafka transaction committed",
+    "merger.before_delete": "progress committed, old changes not yet deleted",
+    "merger.after_delete": "old changes deleted",
+}
+
+
+def _kill_at(wanted: str) -> Callable[[str], None]:
+    name, _, nth = wanted.partition(":")
+    if name not in FAIL_POINTS:
+        raise ValueError(f"LOWWATER_FAIL_AT={wanted}: no such fail point; known: {', '.join(FAIL_POINTS)}")
+    left = int(nth or 1)
+
+    def check(here: str) -> None:
+        nonlocal left
+        if here == name:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return check
+
+
+def _nothing(_here: str) -> None:
+    return None
+
+
+_wanted = os.environ.get("LOWWATER_FAIL_AT", "")
+fail_point: Callable[[str], None] = _kill_at(_wanted) if _wanted else _nothing

@@ -1,0 +1,41 @@
+"""Where in a thread: the part of a position that compares."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+U64_MAX = (1 << 64) - 1
+_PAIR = struct.Struct(">QQ")
+
+
+class Order(NamedTuple):
+    """Two unsigned 64-bit numbers that compare: major first.
+
+    A log's own commits have `minor` ≥ 1; marks have the largest minor, so that a mark at `major`
+    covers every commit at that major.
+    """
+
+    major: int
+    minor: int
+
+    @classmethod
+    def mark(cls, major: int) -> Order:
+        """The mark that covers everything up to and including `major`."""
+        return cls(major, U64_MAX)
+
+    def pack(self) -> bytes:
+        """Sixteen bytes that compare as the pair does."""
+        return _PAIR.pack(self.major, self.minor)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Order:
+        major, minor = _PAIR.unpack(data)
+        return cls(major, minor)
+
+    def __str__(self) -> str:
+        return f"{self.major}.{'*' if self.minor == U64_MAX else self.minor}"
+
+
+#: below every commit and every mark
+ORDER_MIN = Order(0, 0)

@@ -1,0 +1,141 @@
+"""Our own records to message values and back: by code of their own where it is hot, else by their hints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from lowwater.codec import generic
+from lowwater.codec.varint import long, read_long
+from lowwater.codec.wire import HEADER_SIZE, header, schema_id_of
+from lowwater.errors import SchemaError
+from lowwater.ids import SchemaId
+from lowwater.positions import Order
+from lowwater.records import (
+    Abandon,
+    Commit,
+    Control,
+    Copied,
+    Mark,
+    MarkedThread,
+    OrderKey,
+    Position,
+    Progress,
+    SchemaEntry,
+    Skipped,
+)
+
+RECORDS: tuple[type, ...] = (
+    Commit, Abandon, Skipped, Copied, Mark, Position, Progress, Control, SchemaEntry, OrderKey,
+)  # fmt: skip
+
+R = TypeVar("R")
+
+_TEXT_SCHEMA = '"string"'
+KEY_NAME = "Key"
+
+
+def record_schemas() -> dict[str, str]:
+    """Name → Avro schema text of every record of ours, the text key of a transaction included."""
+    texts = {r.__name__: json.dumps(generic.schema_of(r), separators=(",", ":")) for r in RECORDS}
+    texts[KEY_NAME] = _TEXT_SCHEMA
+    return texts
+
+
+def _text(s: str) -> bytes:
+    raw = s.encode()
+    return long(len(raw)) + raw
+
+
+def encode_commit(c: Commit) -> bytes:
+    return b"".join(
+        (
+            _text(c.source), long(c.thread), _text(c.txid), c.order.pack(),
+            long(c.commit_ts_us), long(c.clock_us), long(c.changes), long(c.checksum),
+        )
+    )  # fmt: skip
+
+
+def decode_commit(data: bytes, at: int = HEADER_SIZE) -> Commit:
+    size, at = read_long(data, at)
+    source = data[at : at + size].decode()
+    thread, at = read_long(data, at + size)
+    size, at = read_long(data, at)
+    txid = data[at : at + size].decode()
+    at += size
+    order = Order.unpack(data[at : at + 16])
+    commit_ts_us, at = read_long(data, at + 16)
+    clock_us, at = read_long(data, at)
+    changes, at = read_long(data, at)
+    checksum, at = read_long(data, at)
+    return Commit(source, thread, txid, order, commit_ts_us, clock_us, changes, checksum)
+
+
+def encode_mark(m: Mark) -> bytes:
+    parts = [long(m.epoch), long(m.clock_us)]
+    if m.threads:
+        parts.append(long(len(m.threads)))
+        for t in m.threads:
+            parts += (long(t.thread), t.order.pack(), _text(t.state))
+    parts.append(b"\x00")
+    return b"".join(parts)
+
+
+def decode_mark(data: bytes, at: int = HEADER_SIZE) -> Mark:
+    epoch, at = read_long(data, at)
+    clock_us, at = read_long(data, at)
+    count, at = read_long(data, at)
+    threads: list[MarkedThread] = []
+    for _ in range(count):
+        thread, at = read_long(data, at)
+        order = Order.unpack(data[at : at + 16])
+        size, at = read_long(data, at + 16)
+        threads.append(MarkedThread(thread, order, data[at : at + size].decode()))
+        at += size
+    return Mark(epoch, clock_us, tuple(threads))
+
+
+def encode_order_key(k: OrderKey) -> bytes:
+    return long(k.gsn) + long(k.seq)
+
+
+_FAST: dict[type, Any] = {Commit: encode_commit, Mark: encode_mark, OrderKey: encode_order_key}
+
+
+class RecordCodec:
+    """Bound to the schema ids that this installation gave our records."""
+
+    def __init__(self, ids: Mapping[str, SchemaId]) -> None:
+        self.headers: dict[str, bytes] = {name: header(schema_id) for name, schema_id in ids.items()}
+        self._by_header = {self.headers[r.__name__]: r for r in RECORDS}
+        self._key_header = self.headers[KEY_NAME]
+
+    def key(self, text: str) -> bytes:
+        return self._key_header + _text(text)
+
+    def key_text(self, key: bytes) -> str:
+        if key[:HEADER_SIZE] != self._key_header:
+            raise SchemaError(f"a key of schema {schema_id_of(key)}, not of ours")
+        size, at = read_long(key, HEADER_SIZE)
+        return key[at : at + size].decode()
+
+    def encode(self, record: Any) -> bytes:
+        fast = _FAST.get(type(record))
+        body: bytes = fast(record) if fast else generic.encode(record)
+        return self.headers[type(record).__name__] + body
+
+    def record_type(self, value: bytes) -> type | None:
+        """Which record of ours this is; None for a table's change."""
+        return self._by_header.get(value[:HEADER_SIZE])
+
+    def decode(self, value: bytes, want: type[R]) -> R:
+        found = self.record_type(value)
+        if found is not want:
+            name = found.__name__ if found else f"schema {schema_id_of(value)}"
+            raise SchemaError(
+                f"expected {want.__name__}, found {name}",
+                hint="was it written by another version of lowwater? upgrade the readers first",
+            )
+        decoded: R = generic.decode(value[HEADER_SIZE:], want)
+        return decoded

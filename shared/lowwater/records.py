@@ -1,0 +1,233 @@
+"""The records that travel between the services, as Python sees them. `schemas.py` has their Avro.
+
+`seq` counts a transaction's changes from 1. Key and order of the ordered topic: (gsn, seq); the `Commit`
+that closes a transaction of n changes has seq n + 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lowwater.positions import Order
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    gsn: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    source: str
+    thread: int
+    txid: str
+    order: Order
+    commit_ts_us: int
+    clock_us: int
+    changes: int
+    #: sum of crc32 over the values of all changes, so that nobody needs to decode them to check it
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Drop what is buffered under this id: it starts anew behind this record."""
+
+    txid: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """In the place of a transaction that an operator skipped."""
+
+    source: str
+    thread: int
+    txid: str
+    order: Order
+    clock_us: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedChunk:
+    table: str
+    chunk: int
+    low: Order
+    high: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The one change of a transaction of its own: from its gsn on the copied tables can be read."""
+
+    seq: int
+    copy: str
+    tables: tuple[str, ...]
+    chunks: tuple[CopiedChunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedThread:
+    thread: int
+    order: Order
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A source's word about its threads; the same record goes to every partition."""
+
+    epoch: int
+    clock_us: int
+    threads: tuple[MarkedThread, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InProgress:
+    """The published prefix of the one transaction that is larger than a batch."""
+
+    thread: int
+    txid: str
+    order: Order
+    attempt: int
+    changes: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPosition:
+    thread: int
+    resume: bytes
+    published: Order
+    mark: Order
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    source: str
+    incarnation: str
+    epoch: int
+    clock_us: int
+    in_progress: InProgress | None
+    threads: tuple[ThreadPosition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedThread:
+    """The last transaction of this thread that was released."""
+
+    thread: int
+    order: Order
+    txid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    partition: int
+    #: the oldest offset still needed by anything unreleased; never goes back
+    offset: int
+    #: the last mark before `offset`, never the newest one seen
+    mark: Mark | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    source: str
+    clock_us: int
+    #: the highest (order, thread, txid) released
+    order: Order
+    thread: int
+    txid: str
+    joined_gsn: int
+    threads: tuple[ReleasedThread, ...]
+    partitions: tuple[PartitionProgress, ...]
+    excluded: tuple[int, ...]
+    #: the identity of the changes topic that the offsets belong to
+    topic_id: str = ""
+
+
+class WordKind(StrEnum):
+    JOIN = "join"
+    LEAVE = "leave"
+    EXCLUDE = "exclude"
+    INCLUDE = "include"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """An operator's word, with the gsn at which it took effect: the next one released was this."""
+
+    gsn: int
+    word: str
+    source: str
+    thread: int
+    txid: str
+    reason: str
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    group: str
+    next_gsn: int
+    #: the clock of the last released transaction of any source
+    clock_us: int
+    #: how far the control topic's words have been obeyed
+    control_version: int
+    sources: tuple[SourceProgress, ...]
+    words: tuple[Word, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    source: str
+    thread: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    source: str
+    thread: int
+    txid: str
+    reason: str
+
+
+class Wanted(StrEnum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The wanted state of a source or a group. `changes_version` names the version that it changes."""
+
+    name: str
+    kind: str
+    changes_version: int
+    wanted: Wanted
+    config: str
+    exclusions: tuple[Exclusion, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    reason: str = ""
+    at_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEntry:
+    """One schema, in the topic that keeps them all."""
+
+    schema: str
+    subject: str
+    table: str = ""
+    version: int = 0
+    key: tuple[str, ...] = field(default=())
+
+
+Record = Commit | Abandon | Skipped | Copied | Mark | Position | Progress | Control | SchemaEntry | OrderKey

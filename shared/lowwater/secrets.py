@@ -1,0 +1,46 @@
+"""References to secrets: `${env:NAME}`, `${file:/path}`. The config holds the reference, not the value."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from lowwater.errors import ConfigError
+
+_REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
+_SECRET_NAME = re.compile(
+    r"password|secret|token|hash_key|sasl\.oauthbearer\.config|ssl\.key\.pem", re.IGNORECASE
+)
+
+
+def is_secret_name(name: str) -> bool:
+    return bool(_SECRET_NAME.search(name)) and not name.endswith((".location", "_file"))
+
+
+def check_reference(name: str, value: str) -> str:
+    """A setting that holds a secret must be a reference as a whole."""
+    if value and is_secret_name(name) and not _REFERENCE.fullmatch(value):
+        raise ValueError(
+            f"{name} holds a secret: write ${{env:NAME}} or ${{file:/path}} instead of the value"
+        )
+    return value
+
+
+def resolve(value: str) -> str:
+    """The value with its references filled in. Call it where the value is handed over, keep it nowhere."""
+
+    def filled(match: re.Match[str]) -> str:
+        kind, name = match.groups()
+        if kind == "env":
+            if name not in os.environ:
+                raise ConfigError(f"environment variable {name} is not set", hint=f"export {name}=…")
+            return os.environ[name]
+        try:
+            return Path(name).read_text().rstrip("\n")
+        except OSError as error:
+            raise ConfigError(
+                f"secret file {name}: {error.strerror}", hint="mount it, or mend the path"
+            ) from error
+
+    return _REFERENCE.sub(filled, value)

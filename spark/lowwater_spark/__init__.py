@@ -1,0 +1,1 @@
+"""lowwater on Spark: where landing will live. Nothing of it is here yet."""

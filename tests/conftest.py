@@ -1,0 +1,59 @@
+"""What all tests share: a real broker, and names that no other test uses.
+
+Tests that need a broker are skipped, with the reason, where Java or the jars are missing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lowwater.errors import ConfigError
+from lowwater_fleet.jars import find_jars, find_java
+from lowwater_fleet.kafka import EmbeddedKafka
+
+NewKafka = Callable[..., EmbeddedKafka]
+
+
+@pytest.fixture(scope="session")
+def kafka_can_run() -> None:
+    try:
+        find_java()
+        find_jars("kafka")
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_can_run: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """The one broker of the test run. Do not stop or kill it: take `new_kafka` for that."""
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), port=0) as broker:
+        yield broker
+
+
+@pytest.fixture
+def new_kafka(kafka_can_run: None, tmp_path: Path) -> Iterator[NewKafka]:
+    """`new_kafka(**options)`: a broker of the test's own, not started yet, gone when the test ends.
+
+    `name` is its directory, in `tmp_path`; the other options are those of EmbeddedKafka. The same name again
+    is another handle on the same broker.
+    """
+    made: list[EmbeddedKafka] = []
+
+    def make(name: str = "kafka", **options: Any) -> EmbeddedKafka:
+        made.append(EmbeddedKafka(tmp_path / name, **{"port": 0, **options}))
+        return made[-1]
+
+    yield make
+    for broker in made:
+        broker.kill()
+
+
+@pytest.fixture
+def unique() -> str:
+    """A prefix for topics, sources and groups of one test: the broker is shared, its topics must not be."""
+    return f"t{uuid.uuid4().hex[:10]}"
