@@ -109,6 +109,7 @@ class GroupConfig(Model):
     progress_seconds: float = Field(
         default=60.0, gt=0, description="progress is written this often without a release"
     )
+    delete_seconds: float = Field(default=10.0, gt=0, description="changes behind progress are deleted this often")
     retention_hours: float = Field(
         default=168.0, description="of the ordered topic; below 0 it is kept for ever"
     )

@@ -13,6 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
 
 from lowwater.config import HttpConfig
+from lowwater.errors import ConfigError
 
 #: a loop that has not ticked for this long is stuck; a broker's restart takes less
 LIVE_SECONDS_MAX = 120.0
@@ -81,6 +82,12 @@ def serve(health: Health, http: HttpConfig, registry: CollectorRegistry = REGIST
         start("200 OK" if good else "503 Service Unavailable", [("Content-Type", "text/plain")])
         return [text.encode() + b"\n"]
 
-    server = make_server(http.host, http.port, answer, server_class=_Server, handler_class=_Quiet)
+    try:
+        server = make_server(http.host, http.port, answer, server_class=_Server, handler_class=_Quiet)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {http.host}:{http.port}: {error.strerror}",
+            hint="is this service running already? else give it another http.port, or --http-port 0",
+        ) from error
     threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
     return int(server.server_port)

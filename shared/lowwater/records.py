@@ -118,7 +118,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedThread:
-    """The last transaction of this thread that was released."""
+    """The last transaction of this thread that was released; of one that was only named, the lowest order."""
 
     thread: int
     order: Order

@@ -59,6 +59,7 @@ class Publisher:
         self._encoders = encoders
         self._batch = batch
         self._partitions = partitions
+        self._slab = min(SLAB, batch.count_max)
         self._topic = topics.changes(position.source)
         self._position = position
         self._published: dict[int, Order] = {t.thread: t.published for t in position.threads}
@@ -157,8 +158,8 @@ class Publisher:
         """Values with their seq, a slab at a time."""
         frames = iter(changes)
         seq = done + 1
-        while slab := list(islice(frames, SLAB)):
-            if seq + SLAB < SMALL_END // 2:
+        while slab := list(islice(frames, self._slab)):
+            if seq + len(slab) < SMALL_END // 2:
                 yield [h + s + b for (h, b), s in zip(slab, _SEQS[seq : seq + len(slab)], strict=True)]
             else:
                 yield [h + long(n) + b for n, (h, b) in enumerate(slab, seq)]

@@ -18,7 +18,7 @@ from lowwater import topics
 from lowwater.bus.admin import Admin
 from lowwater.bus.consumer import read_to_end
 from lowwater.bus.producer import TransactionalProducer
-from lowwater.config import Settings
+from lowwater.config import HttpConfig, Settings
 from lowwater.control import ControlReader
 from lowwater.errors import BusError, FencedError, IncarnationError, LowwaterError
 from lowwater.failpoints import fail_point
@@ -47,11 +47,13 @@ def now_us() -> int:
 class Extractor:
     """One source's service."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
+    def __init__(self, settings: Settings, name: str, http_port: int | None = None) -> None:
         self.name = name
         self._settings = settings
         self._config = settings.source(name)
         self._log: Any = structlog.get_logger().bind(service="extractor", source=name)
+        http = self._config.http
+        self._http = http if http_port is None else HttpConfig(host=http.host, port=http_port)
         self.health = Health()
         self._is_stopping = False
         self._store: SchemaStore
@@ -62,7 +64,7 @@ class Extractor:
         """Until stopped; the process's exit code."""
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
-        port = serve(self.health, self._config.http)
+        port = serve(self.health, self._http)
         self._log.info("started", http_port=port, kind=self._config.kind)
         source = open_source(self.name, self._config.kind, self._config.config)
         self._prepare()

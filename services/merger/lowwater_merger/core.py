@@ -118,9 +118,10 @@ class Merger:
 
     def exclude(self, source: str, thread: int, reason: str, at_us: int = 0) -> None:
         state = self.sources[source]
+        was_out = state.is_out
         state.excluded.add(thread)
         self._say(WordKind.EXCLUDE, source, thread=thread, reason=reason, at_us=at_us)
-        self._again(state)
+        self._reconsider(state, was_out)
 
     def include(self, source: str, thread: int, reason: str, at_us: int = 0) -> None:
         state = self.sources[source]
@@ -129,7 +130,7 @@ class Merger:
         if was_out:
             state.clock_us = max(state.clock_us, self.clock_us)
         self._say(WordKind.INCLUDE, source, thread=thread, reason=reason, at_us=at_us)
-        self._again(state)
+        self._reconsider(state, was_out)
 
     def skip(self, source: str, thread: int, txid: str, reason: str) -> None:
         """Pass over one named transaction; recorded when its place comes."""
@@ -150,6 +151,13 @@ class Merger:
         self, word: WordKind, source: str, thread: int = -1, txid: str = "", reason: str = "", at_us: int = 0
     ) -> None:
         self.words.append(Word(self.next_gsn, word.value, source, thread, txid, reason, at_us))
+
+    def _reconsider(self, state: SourceState, was_out: bool) -> None:
+        """What has been read of a thread keeps its place: read again, it could come behind what now goes ahead."""
+        if state.error is not None or state.is_out != was_out:
+            self._again(state)
+        else:
+            state.reconsider()
 
     def _again(self, state: SourceState, error: MergeError | None = None) -> None:
         """Back to the last progress: to read the source again under the words that hold now, or to stop it."""
@@ -257,16 +265,18 @@ class Merger:
         reason = state.skips.get((commit.thread, commit.txid))
         release_key = ReleaseKey(commit.order, commit.thread, commit.txid)
         if reason is None:
-            _check_place(state, commit, release_key, mark, partition)
-            if not buffer.fits(commit):
-                buffer = self._settled(buffer, commit)
+            try:
+                _check_place(state, commit, release_key, mark, partition)
+                if not buffer.fits(commit):
+                    buffer = self._settled(buffer, commit)
+            except MergeError:
+                buffer.drop()
+                raise
         else:
             buffer.drop()
             buffer = Buffer(state.name, partition, buffer.first_offset, buffer.mark)
-        clock_us = max(
-            commit.clock_us, (mark.clock_us if mark else 0) + 1, state.partition_clocks[partition] + 1
-        )
-        state.partition_clocks[partition] = clock_us
+        # nothing but the partition's own records may decide it, or a restart would give another clock
+        clock_us = max(commit.clock_us, (mark.clock_us if mark else 0) + 1)
         state.waiting_ids.add(id_hash)
         entry = Waiting(
             release_key, buffer, value, clock_us, commit.commit_ts_us, id_hash, commit.changes,
@@ -293,11 +303,15 @@ class Merger:
 
     def _settled(self, buffer: Buffer, commit: Commit) -> Buffer:
         clean = Buffer(buffer.source, buffer.partition, buffer.first_offset, buffer.mark)
-        for kept, repeats in without_repeats(buffer.blocks(), commit):
-            clean.values += kept
-            self.repeats_dropped += repeats
-            if buffer.spooled is not None and self._spool is not None:
-                clean.spool(clean.spooled or self._spool.values())
+        try:
+            for kept, repeats in without_repeats(buffer.blocks(), commit):
+                clean.values += kept
+                self.repeats_dropped += repeats
+                if buffer.spooled is not None and self._spool is not None:
+                    clean.spool(clean.spooled or self._spool.values())
+        except MergeError:
+            clean.drop()
+            raise
         buffer.drop()
         return clean
 

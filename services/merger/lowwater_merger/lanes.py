@@ -82,7 +82,9 @@ class Lane:
         return len(self.head) + (self.spooled.count if self.spooled else 0)
 
     def append(self, entry: Waiting) -> None:
-        self.tail_key = entry.key
+        # a late one that an operator skipped does not open the way for others
+        if self.tail_key is None or entry.key > self.tail_key:
+            self.tail_key = entry.key
         self.tail_offset = entry.buffer.first_offset
         self.size_bytes += entry.size_bytes
         if self.spooled is not None and self.spooled.count:
@@ -168,7 +170,7 @@ class Lanes:
         return entry
 
     def clock_min(self) -> int | None:
-        """The lowest clock of all that wait. Clocks rise within a partition, so the heads tell."""
+        """The lowest clock of all that wait. What is behind in a lane is released later, so the heads tell."""
         clocks = [lane.head[0].clock_us for lane in self.lanes.values() if lane.head]
         return min(clocks) if clocks else None
 

@@ -41,13 +41,12 @@ class SourceState:
         self.lanes = Lanes()
         self.clock_us = saved.clock_us
         self.last_key = ReleaseKey(saved.order, saved.thread, saved.txid)
+        #: every thread that was ever named, with the last that was released of it
         self.released: dict[int, tuple[Order, str]] = {t.thread: (t.order, t.txid) for t in saved.threads}
         self.excluded: set[int] = set(saved.excluded)
         self.joined_gsn = saved.joined_gsn
         self.topic_id = saved.topic_id
         self.skips: dict[tuple[int, str], str] = {}
-        #: the last clock given in each partition: clocks rise within a partition by construction
-        self.partition_clocks: list[int] = [0] * len(self.marks)
         self.waiting_ids: set[int] = set()
         self.error: MergeError | None = None
         self._floor: tuple[Floor, Waiting | None] | None = None
@@ -59,12 +58,13 @@ class SourceState:
 
     @property
     def threads(self) -> set[int]:
-        return {thread for mark in self.marks if mark is not None for thread in mark.orders}
+        """All that were ever named: going back to the last progress must not make one forgotten."""
+        return set(self.released)
 
     @property
     def is_out(self) -> bool:
         """All threads are excluded: the group goes on without this source."""
-        return bool(self.excluded) and bool(self.threads) and self.threads <= self.excluded
+        return bool(self.excluded) and bool(self.released) and self.released.keys() <= self.excluded
 
     @property
     def is_read(self) -> bool:
@@ -77,6 +77,12 @@ class SourceState:
 
     def marked(self, partition: int, mark: PartitionMark) -> None:
         self.marks[partition] = mark
+        for thread in mark.orders:
+            self.released.setdefault(thread, (ORDER_MIN, ""))
+        self._watermark = self._floor = None
+
+    def reconsider(self) -> None:
+        """Other threads count now."""
         self._watermark = self._floor = None
 
     def touched(self) -> None:
@@ -107,8 +113,9 @@ class SourceState:
         entry = self.lanes.pop()
         self.waiting_ids.discard(entry.id_hash)
         self.clock_us = clock_us
-        self.released[entry.key.thread] = (entry.key.order, entry.key.txid)
         # a late one that an operator skipped does not turn the order back
+        last = (entry.key.order, entry.key.txid)
+        self.released[entry.key.thread] = max(last, self.released.get(entry.key.thread, last))
         self.last_key = max(self.last_key, entry.key)
         self._floor = None
         return entry

@@ -19,7 +19,7 @@ from lowwater.bus.admin import Admin
 from lowwater.bus.consumer import AssignedConsumer, read_to_end
 from lowwater.bus.producer import TransactionalProducer
 from lowwater.codec.wire import schema_id_of
-from lowwater.config import Settings
+from lowwater.config import HttpConfig, Settings
 from lowwater.control import ControlReader
 from lowwater.errors import (
     BusError,
@@ -44,7 +44,6 @@ CONSUME_COUNT = 10_000
 CONSUME_SECONDS = 0.005
 CONTROL_SECONDS = 0.5
 STATUS_SECONDS = 0.5
-DELETE_SECONDS = 10.0
 
 _KINDS: dict[type, Kind] = {
     Commit: Kind.COMMIT,
@@ -79,11 +78,13 @@ def now_us() -> int:
 class MergerService:
     """One group's service."""
 
-    def __init__(self, settings: Settings, group: str) -> None:
+    def __init__(self, settings: Settings, group: str, http_port: int | None = None) -> None:
         self.group = group
         self._settings = settings
         self._config = settings.group(group)
         self._log: Any = structlog.get_logger().bind(service="merger", group=group)
+        http = self._config.http
+        self._http = http if http_port is None else HttpConfig(host=http.host, port=http_port)
         self.health = Health()
         self._is_stopping = False
         #: transactions that did not fit; their sources stay stopped until an operator skips them
@@ -97,7 +98,7 @@ class MergerService:
         """Until stopped; the process's exit code."""
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
-        port = serve(self.health, self._config.http)
+        port = serve(self.health, self._http)
         self._log.info("started", http_port=port, sources=self._config.sources)
         self._prepare()
         while not self._is_stopping:
@@ -334,7 +335,7 @@ class _Session:
     def _delete(self) -> None:
         """Old changes go only behind progress that is durable."""
         now = time.monotonic()
-        if now - self._deleted_at < DELETE_SECONDS or self._output.is_begun:
+        if now - self._deleted_at < self._config.delete_seconds or self._output.is_begun:
             return
         self._deleted_at = now
         offsets = {

@@ -43,24 +43,32 @@ class PartitionMark:
         """The next mark of this partition.
 
         A new epoch may begin lower: its predecessor's last Kafka transaction may have become visible although
-        it was never told so. What that one said still holds, so the higher of both counts.
+        it was never told so. What that one said still holds, so the higher of both counts; and `epoch` stays the
+        one that said it until the new one has said as much, because until then its marks may be lower.
         """
         if mark.epoch < self.epoch:
             raise _went_back(source, None, partition, f"epoch {mark.epoch} after {self.epoch}")
         new = PartitionMark.of(mark)
-        same_epoch = mark.epoch == self.epoch
+        lower = self._lower_in(new)
+        if lower is None:
+            return new
+        thread, what = lower
+        if mark.epoch == self.epoch:
+            raise _went_back(source, thread, partition, what)
+        orders = {t: max(order, self.orders.get(t, order)) for t, order in {**self.orders, **new.orders}.items()}
+        clock_us = max(self.clock_us, new.clock_us)
+        return PartitionMark(self.epoch, clock_us, orders, {**self.states, **new.states})
+
+    def _lower_in(self, new: PartitionMark) -> tuple[int | None, str] | None:
+        """The first thing in which another mark is lower than this one: the thread, and what."""
         for thread, order in self.orders.items():
             if thread not in new.orders:
-                raise _went_back(source, thread, partition, "a mark that no longer names this thread")
+                return thread, "a mark that no longer names this thread"
             if new.orders[thread] < order:
-                if same_epoch:
-                    raise _went_back(source, thread, partition, f"mark {new.orders[thread]} after {order}")
-                new.orders[thread] = order
+                return thread, f"mark {new.orders[thread]} after {order}"
         if new.clock_us < self.clock_us:
-            if same_epoch:
-                raise _went_back(source, None, partition, f"clock {new.clock_us} after {self.clock_us}")
-            new.clock_us = self.clock_us
-        return new
+            return None, f"clock {new.clock_us} after {self.clock_us}"
+        return None
 
 
 def _went_back(source: str, thread: int | None, partition: int, what: str) -> MarkWentBackError:

@@ -105,7 +105,7 @@ class TransactionalProducer:
         self._tick()
 
     def flush(self) -> None:
-        while self._producer.flush(0.5):
+        while self._call("flush", lambda: self._producer.flush(0.5)):
             self._tick()
 
     def send_offsets(self, offsets: dict[tuple[str, int], int], group_metadata: Any) -> None:
@@ -138,11 +138,10 @@ class TransactionalProducer:
         self._producer.purge()
         self._producer.poll(0)
 
-    def _call(self, doing: str, call: Callable[[], Any], patient: bool = False) -> None:
+    def _call(self, doing: str, call: Callable[[], Any], patient: bool = False) -> Any:
         while True:
             try:
-                call()
-                return
+                return call()
             except KafkaException as error:
                 if patient and error.args[0].retriable():
                     self._tick()

@@ -61,6 +61,11 @@ def _parsed(record: type) -> Any:
     return fastavro.parse_schema(schema_of(record))
 
 
+@cache
+def _hints(record: type) -> dict[str, Any]:
+    return typing.get_type_hints(record)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Order):
         return {"major": value.major.to_bytes(8, "big"), "minor": value.minor.to_bytes(8, "big")}
@@ -81,8 +86,7 @@ def _typed(value: Any, hint: Any) -> Any:
     if hint is Order:
         return Order(int.from_bytes(value["major"], "big"), int.from_bytes(value["minor"], "big"))
     if dataclasses.is_dataclass(hint):
-        hints = typing.get_type_hints(hint)
-        return hint(**{f.name: _typed(value[f.name], hints[f.name]) for f in dataclasses.fields(hint)})  # type: ignore[operator]
+        return hint(**{name: _typed(value[name], inner) for name, inner in _hints(hint).items()})  # type: ignore[arg-type, operator]
     return hint(value)
 
 

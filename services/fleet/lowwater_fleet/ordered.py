@@ -1,0 +1,71 @@
+"""The ordered topic as a consumer sees it: whole transactions, checked record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from confluent_kafka import Message
+
+from lowwater import topics
+from lowwater.bus.consumer import read_to_end
+from lowwater.codec.varint import read_long
+from lowwater.codec.wire import HEADER_SIZE
+from lowwater.config import KafkaConfig
+from lowwater.record_codec import RecordCodec, decode_commit
+from lowwater.records import Commit, Skipped
+
+
+@dataclass(slots=True)
+class Ordered:
+    """One transaction of the ordered topic."""
+
+    gsn: int
+    values: list[bytes] = field(default_factory=list)
+    commit: Commit | None = None
+    skipped: Skipped | None = None
+    #: what is wrong with it, if something is
+    torn: str = ""
+
+
+def read_ordered(kafka: KafkaConfig, codec: RecordCodec, group: str) -> list[Ordered]:
+    messages, _ = read_to_end(kafka, topics.transactions(group))
+    return list(assemble(messages, codec))
+
+
+def assemble(messages: list[Message], codec: RecordCodec) -> Iterator[Ordered]:
+    """Transactions in the order of the topic; whatever breaks one is noted in it."""
+    current: Ordered | None = None
+    for message in messages:
+        key, value = message.key() or b"", message.value() or b""
+        gsn, at = read_long(key, HEADER_SIZE)
+        seq, _ = read_long(key, at)
+        if current is None:
+            current = Ordered(gsn)
+        elif current.gsn != gsn:
+            current.torn = current.torn or f"gsn {gsn} begins inside gsn {current.gsn}"
+            yield current
+            current = Ordered(gsn)
+        if seq != len(current.values) + 1:
+            current.torn = current.torn or f"seq {seq} where {len(current.values) + 1} belongs"
+        kind = codec.record_type(value)
+        if kind is Commit:
+            current.commit = decode_commit(value)
+            current.torn = current.torn or _broken(current.commit, current.values)
+        elif kind is Skipped:
+            current.skipped = codec.decode(value, Skipped)
+        else:
+            current.values.append(value)
+            continue
+        yield current
+        current = None
+    if current is not None:
+        current.torn = current.torn or "it has no commit"
+        yield current
+
+
+def _broken(commit: Commit, values: list[bytes]) -> str:
+    if commit.changes != len(values):
+        return f"{len(values)} changes, the commit says {commit.changes}"
+    return "" if sum(map(crc32, values)) == commit.checksum else "the checksum differs"

@@ -1,0 +1,30 @@
+"""The broker dies in the middle and comes back: the services wait, then go on."""
+
+from __future__ import annotations
+
+import time
+
+from tests.conftest import NewKafka
+from tests.failures.conftest import NewFleet
+from tests.harness import Workload
+
+
+def test_broker_killed_twice_under_load(new_kafka: NewKafka, new_fleet: NewFleet) -> None:
+    broker = new_kafka()
+    broker.start()
+    fleet = new_fleet(bootstrap_servers=broker.bootstrap_servers)
+    work = Workload(fleet.cluster(), transactions=600, transfers=3)
+    extractor, merger = fleet.extractor(), fleet.merger()
+    fleet.wait_for_capture()
+    for _ in range(2):
+        for _ in range(10):
+            work.step(15)
+            time.sleep(0.03)
+        broker.kill()
+        work.step(50)
+        broker.start()
+    work.run()
+    fleet.wait_for_all()
+    fleet.assert_good()
+    assert extractor.is_running
+    assert merger.is_running

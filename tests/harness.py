@@ -1,0 +1,215 @@
+"""A small fleet on a real broker for tests: start, kill, wait, compare with the source's own history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lowwater import config, topics
+from lowwater.bus.consumer import AssignedConsumer, read_to_end
+from lowwater.config import Settings
+from lowwater.errors import BusError
+from lowwater.record_codec import RecordCodec
+from lowwater.schemas import SchemaStore, open_store
+from lowwater_extractor.sources.simulated_rac.cluster import Cluster
+from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
+from lowwater_fleet import services
+from lowwater_fleet.ordered import Ordered, read_ordered
+from lowwater_fleet.ports import free_port
+from lowwater_fleet.services import Service
+from lowwater_fleet.verify import Decoder, Id, Verdict, read_history, verify
+
+WAIT_SECONDS = 90.0
+
+
+def wait_until(what: str, check: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+    """The first true answer of `check`; a failed wait says what it waited for."""
+    deadline = time.monotonic() + seconds
+    while not (found := check()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s for {what}")
+        time.sleep(0.05)
+    return found
+
+
+class Fleet:
+    """Sources of kind simulated_rac, one group over them, and the processes."""
+
+    def __init__(
+        self, directory: Path, bootstrap_servers: str, name: str, *, sources: int = 1, partitions: int = 3,
+        source: Mapping[str, Any] | None = None, group: Mapping[str, Any] | None = None,
+        kafka: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.directory = directory
+        self.group = f"{name}-group"
+        self.sources = [f"{name}-{number}" for number in range(1, sources + 1)]
+        self.clusters: dict[str, Path] = {s: directory / s for s in self.sources}
+        raw: dict[str, Any] = {
+            "kafka": {"bootstrap_servers": bootstrap_servers, **(kafka or {})},
+            "sources": {
+                s: {
+                    "kind": "simulated_rac",
+                    "partitions": partitions,
+                    "config": {"directory": str(self.clusters[s]), "spill_directory": str(directory / "spill")},
+                    "mark_seconds": 0.2,
+                    "http": {"port": free_port()},
+                    **(source or {}),
+                }
+                for s in self.sources
+            },
+            "groups": {
+                self.group: {
+                    "sources": self.sources,
+                    "spool_directory": str(directory / "spool"),
+                    "http": {"port": free_port()},
+                    **(group or {}),
+                }
+            },
+            "control": {"port": free_port()},
+        }
+        self.config = directory / f"{name}.yaml"
+        self._raw = raw
+        self.settings: Settings
+        self._save()
+        self._started: list[Service] = []
+        self._clusters: list[Cluster] = []
+        self._store: SchemaStore | None = None
+
+    def _save(self) -> None:
+        self.config.write_text(yaml.safe_dump(self._raw))
+        self.settings = config.load(self.config)
+
+    def change_source(self, **settings: Any) -> None:
+        """Other settings for every source, as of its next start."""
+        for source in self._raw["sources"].values():
+            source.update(settings)
+        self._save()
+
+    # -- processes ---------------------------------------------------------------------------------------
+
+    def extractor(self, source: str | None = None, **environment: str) -> Service:
+        name = source or self.sources[0]
+        return self._start(services.extractor(self.settings, self.config, name, self.directory / "logs"), environment)
+
+    def merger(self, **environment: str) -> Service:
+        return self._start(services.merger(self.settings, self.config, self.group, self.directory / "logs"), environment)
+
+    def control(self) -> Service:
+        return self._start(services.control(self.settings, self.config, self.directory / "logs"), {})
+
+    def _start(self, service: Service, environment: Mapping[str, str]) -> Service:
+        if any(s.name == service.name and s.is_running for s in self._started):
+            service.command += ["--http-port", "0"]
+        service.start(environment)
+        self._started.append(service)
+        return service
+
+    def kill_all(self) -> None:
+        for service in self._started:
+            service.kill()
+        for cluster in self._clusters:
+            cluster.close()
+
+    # -- what came out -----------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> SchemaStore:
+        if self._store is None:
+            self._store = open_store(self.settings)
+        return self._store
+
+    @property
+    def codec(self) -> RecordCodec:
+        return self.store.record_codec()
+
+    def ordered(self) -> list[Ordered]:
+        return read_ordered(self.settings.kafka, self.codec, self.group)
+
+    def histories(self) -> dict[str, dict[Id, dict[str, Any]]]:
+        return {source: read_history(path / "history.jsonl") for source, path in self.clusters.items()}
+
+    def wait_for_all(self, seconds: float = WAIT_SECONDS) -> None:
+        """Until as many transactions were released as the sources have committed."""
+        wanted = sum(len(history) for history in self.histories().values())
+        ends = (self.codec.headers["Commit"], self.codec.headers["Skipped"])
+        reader = AssignedConsumer(self.settings.kafka, "harness", {(topics.transactions(self.group), 0): 0})
+        found = 0
+
+        def released() -> bool:
+            nonlocal found
+            found += sum((m.value() or b"")[:5] in ends for m in reader.consume(10_000, 0.1))
+            return found >= wanted
+
+        try:
+            wait_until(f"{wanted} transactions in the ordered topic", released, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}, found {found}; {self.verdict()}; {self.log_tails()}") from error
+        finally:
+            reader.close()
+
+    def verdict(self, decode: bool = True) -> Verdict:
+        return verify(self.ordered(), self.histories(), Decoder(self.store) if decode else None)
+
+    def assert_good(self) -> Verdict:
+        verdict = self.verdict()
+        assert verdict.is_good, f"{verdict}: {verdict.details}"
+        return verdict
+
+    def log_tails(self) -> str:
+        tails = []
+        for path in sorted((self.directory / "logs").glob("*.log")):
+            tails.append(f"\n--- {path.name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-15:]))
+        return "".join(tails)
+
+
+    # -- sources -----------------------------------------------------------------------------------------
+
+    def cluster(self, source: str | None = None, threads: int = 2, **options: Any) -> Cluster:
+        """A simulated cluster for one source; it is empty, so that capture can begin before the work does."""
+        directory = self.clusters[source or self.sources[0]]
+        cluster = Cluster(directory, threads=threads, tables=BANK, history_file=True, log_bytes=1 << 16, **options)
+        self._clusters.append(cluster)
+        return cluster
+
+    def wait_for_capture(self, source: str | None = None) -> None:
+        """Until the extractor has written its first position: what commits from now on is captured."""
+        name = source or self.sources[0]
+
+        def has_position() -> bool:
+            try:
+                return bool(read_to_end(self.settings.kafka, topics.positions(name))[0])
+            except BusError:
+                return False  # the topic is not there yet
+
+        wait_until(f"the first position of {name}; {self.log_tails()}", has_position)
+
+
+class Workload:
+    """The bank on a cluster, a piece at a time."""
+
+    def __init__(self, cluster: Cluster, transactions: int = 300, **options: Any) -> None:
+        self.cluster = cluster
+        self.bank = Bank(cluster, BankOptions(**{"accounts": 200, "transactions": transactions, **options}))
+        self._steps = self.bank.steps()
+
+    def step(self, transactions: int) -> bool:
+        """Some more transactions; False once all are done."""
+        wanted = self.bank.started + transactions
+        for _ in self._steps:
+            if self.bank.started >= wanted:
+                return True
+        self.cluster.heartbeat()
+        return False
+
+    def run(self, until: int | None = None) -> None:
+        """Up to this many transactions in all, or to the end. A heartbeat lets nothing wait for a silent thread."""
+        if until is None:
+            while self.step(1000):
+                pass
+        else:
+            self.step(until - self.bank.started)
+        self.cluster.heartbeat()
