@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from lowwater.codec import generic
 from lowwater.codec.varint import long, read_long
 from lowwater.codec.wire import HEADER_SIZE, header, schema_id_of
-from lowwater.errors import SchemaError
+from lowwater.errors import CodecError, SchemaError
 from lowwater.ids import SchemaId
 from lowwater.positions import Order
 from lowwater.records import (
@@ -58,13 +59,16 @@ def encode_commit(c: Commit) -> bytes:
 
 
 def decode_commit(data: bytes, at: int = HEADER_SIZE) -> Commit:
-    size, at = read_long(data, at)
-    source = data[at : at + size].decode()
-    thread, at = read_long(data, at + size)
-    size, at = read_long(data, at)
-    txid = data[at : at + size].decode()
-    at += size
-    order = Order.unpack(data[at : at + 16])
+    try:
+        size, at = read_long(data, at)
+        source = data[at : at + size].decode()
+        thread, at = read_long(data, at + size)
+        size, at = read_long(data, at)
+        txid = data[at : at + size].decode()
+        at += size
+        order = Order.unpack(data[at : at + 16])
+    except (struct.error, UnicodeDecodeError) as error:
+        raise CodecError(f"not a Commit: {error}") from error
     commit_ts_us, at = read_long(data, at + 16)
     clock_us, at = read_long(data, at)
     changes, at = read_long(data, at)
@@ -87,12 +91,15 @@ def decode_mark(data: bytes, at: int = HEADER_SIZE) -> Mark:
     clock_us, at = read_long(data, at)
     count, at = read_long(data, at)
     threads: list[MarkedThread] = []
-    for _ in range(count):
-        thread, at = read_long(data, at)
-        order = Order.unpack(data[at : at + 16])
-        size, at = read_long(data, at + 16)
-        threads.append(MarkedThread(thread, order, data[at : at + size].decode()))
-        at += size
+    try:
+        for _ in range(count):
+            thread, at = read_long(data, at)
+            order = Order.unpack(data[at : at + 16])
+            size, at = read_long(data, at + 16)
+            threads.append(MarkedThread(thread, order, data[at : at + size].decode()))
+            at += size
+    except (struct.error, UnicodeDecodeError) as error:
+        raise CodecError(f"not a Mark: {error}") from error
     return Mark(epoch, clock_us, tuple(threads))
 
 

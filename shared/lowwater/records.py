@@ -18,7 +18,7 @@ class OrderKey:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one is made for every transaction: freezing it would cost a microsecond
 class Commit:
     source: str
     thread: int

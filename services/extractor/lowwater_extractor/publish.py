@@ -36,6 +36,8 @@ from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.encoders import RegisteredEncoders
 from lowwater_extractor.source import Frame, SourceTransaction, ThreadMark, ThreadState
 
+#: how long a source that is behind may fill one batch
+FILL_SECONDS_MAX = 1.0
 #: changes handed to the client at once
 SLAB = 5_000
 #: seq 1 … 8191 as varints
@@ -99,10 +101,13 @@ class Publisher:
     def is_full(self) -> bool:
         return self.batch_bytes >= self._batch.bytes_max or self.batch_count >= self._batch.count_max
 
-    @property
-    def is_due(self) -> bool:
-        age = time.monotonic() - self._began_at
-        return self._is_begun and (self.is_full or age * 1000 >= self._batch.milliseconds_max)
+    def is_due(self, caught_up: bool) -> bool:
+        """Small batches are for those who wait for them: a source that is behind fills its batches."""
+        if not self._is_begun:
+            return False
+        age_seconds = time.monotonic() - self._began_at
+        limit_seconds = self._batch.milliseconds_max / 1000 if caught_up else FILL_SECONDS_MAX
+        return self.is_full or age_seconds >= limit_seconds
 
     @property
     def has_records(self) -> bool:

@@ -203,7 +203,8 @@ class _Session:
             self._publish(polled)
             idle = not polled.transactions
             mark_due = time.monotonic() - self._marked_at >= mark_seconds
-            if self._publisher.is_due or (mark_due and not self._publisher.has_records):
+            caught_up = all(m.at_end for m in self._marks.values())
+            if self._publisher.is_due(caught_up) or (mark_due and not self._publisher.has_records):
                 self._end_batch()
             elif idle:
                 time.sleep(IDLE_SECONDS)

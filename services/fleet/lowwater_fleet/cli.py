@@ -13,7 +13,9 @@ import typer
 from lowwater.errors import LowwaterError
 from lowwater_fleet import kafka_cli, operate_cli
 from lowwater_fleet.console import err
+from lowwater_fleet.demo import demo
 from lowwater_fleet.doctor_cli import doctor
+from lowwater_fleet.up import up
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -29,6 +31,8 @@ app.add_typer(operate_cli.source_app, name="source")
 app.add_typer(operate_cli.thread_app, name="thread")
 app.add_typer(operate_cli.group_app, name="group")
 app.command()(doctor)
+app.command()(demo)
+app.command()(up)
 
 
 def main() -> None:

@@ -32,12 +32,12 @@ JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
 ReasonOption = Annotated[str, typer.Option("--reason", "-r", help="why; it is recorded")]
 
 #: where `lowwater up` and `lowwater demo` leave their config
-DEFAULT_CONFIG = Path(".lowwater/fleet.yaml")
+DEFAULT_CONFIGS = (Path(".lowwater/up/fleet.yaml"), Path(".lowwater/demo/fleet.yaml"))
 
 
 def load(path: Path | None) -> Settings:
-    if path is None and DEFAULT_CONFIG.exists():
-        path = DEFAULT_CONFIG
+    if path is None:
+        path = next((default for default in DEFAULT_CONFIGS if default.exists()), None)
     if path is None:
         raise ConfigError("no config", hint="give --config, or set LOWWATER_CONFIG, or run `lowwater up` first")
     return config.load(path)

@@ -122,5 +122,12 @@ def control(settings: Settings, config: Path, logs: Path) -> Service:
 
 
 def simulated_cluster(directory: Path, logs: Path, *options: str) -> Service:
-    command = [sys.executable, "-m", "lowwater_extractor.sources.simulated_rac", "--directory", str(directory), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "lowwater_extractor.sources.simulated_rac",
+        "--directory",
+        str(directory),
+        *options,
+    ]
     return Service("cluster", command, logs / "cluster.log")

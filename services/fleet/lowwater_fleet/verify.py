@@ -46,7 +46,9 @@ class Verdict:
             self.details.append(what)
 
     def __str__(self) -> str:
-        counts = f"{self.lost} lost · {self.duplicated} duplicated · {self.out_of_order} out of order · {self.torn} torn"
+        counts = (
+            f"{self.lost} lost · {self.duplicated} duplicated · {self.out_of_order} out of order · {self.torn} torn"
+        )
         return f"{self.transactions} transactions · {counts}"
 
 

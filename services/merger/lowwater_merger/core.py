@@ -11,7 +11,14 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from lowwater.codec.wire import HEADER_SIZE
-from lowwater.errors import DuplicateIdError, LateError, MergeError, UnknownThreadError
+from lowwater.errors import (
+    CodecError,
+    DuplicateIdError,
+    LateError,
+    LowwaterError,
+    MergeError,
+    UnknownThreadError,
+)
 from lowwater.positions import ORDER_MIN
 from lowwater.record_codec import decode_commit, decode_mark
 from lowwater.records import Commit, PartitionProgress, Progress, SourceProgress, Word, WordKind
@@ -237,6 +244,10 @@ class Merger:
                 )
         except MergeError as error:
             self.stop(state.name, error)
+        except CodecError as error:
+            what = f"the record at partition {message.partition()} offset {message.offset()} cannot be read: {error}"
+            hint = "only the extractor may write to a changes topic; was it written by another version of lowwater?"
+            self.stop(state.name, MergeError(what, source=state.name, hint=hint))
 
     def _mark(self, state: SourceState, partition: int, value: bytes) -> None:
         mark = decode_mark(value)
@@ -269,7 +280,7 @@ class Merger:
                 _check_place(state, commit, release_key, mark, partition)
                 if not buffer.fits(commit):
                     buffer = self._settled(buffer, commit)
-            except MergeError:
+            except LowwaterError:
                 buffer.drop()
                 raise
         else:
@@ -309,7 +320,7 @@ class Merger:
                 self.repeats_dropped += repeats
                 if buffer.spooled is not None and self._spool is not None:
                     clean.spool(clean.spooled or self._spool.values())
-        except MergeError:
+        except LowwaterError:
             clean.drop()
             raise
         buffer.drop()
@@ -345,7 +356,9 @@ class Merger:
             if known is None or buffer.first_offset < known[0]:
                 partitions[buffer.partition] = (buffer.first_offset, buffer.mark)
         sources = (
-            s.progress(positions.get(n, {}), open_from.get(n)) for n, s in sorted(self.sources.items())
+            # one that is to be read again is not yet: its positions are still those from before
+            s.progress(positions.get(n, {}), open_from.get(n), keep=n in self.rewound)
+            for n, s in sorted(self.sources.items())
         )
         return Progress(
             self.group, self.next_gsn, self.clock_us, self.control_version, tuple(sources), tuple(self.words)
@@ -398,8 +411,10 @@ class Merger:
             if state is not holder:
                 paused |= {(state.name, p) for p in state.saved}
                 continue
-            ranks = [mark.rank() if mark else (-1, []) for mark in state.marks]
-            paused |= {(state.name, p) for p, rank in enumerate(ranks) if rank > min(ranks)}
+            for p, mark in enumerate(state.marks):
+                # ahead in all: one that is ahead in its clock and behind in a thread may be the one that holds
+                if mark is not None and any(mark.is_ahead_of(other) for other in state.marks):
+                    paused.add((state.name, p))
         return paused
 
 

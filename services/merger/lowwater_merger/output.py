@@ -98,7 +98,6 @@ class Output:
         fail_point("merger.released")
         key = self._codec.key(self._group)
         self._producer.produce(topics.progress(self._group), key, self._codec.encode(progress), 0)
-        self._producer.flush()
         fail_point("merger.progress_produced")
         # only a mirror, so that ordinary lag tools work: these can expire, progress cannot
         self._producer.send_offsets(offsets, group_metadata)

@@ -42,6 +42,10 @@ from lowwater_merger.words import obey
 
 CONSUME_COUNT = 10_000
 CONSUME_SECONDS = 0.005
+#: fewer records than this at a time: everything there was has been read
+CAUGHT_UP_COUNT = 1_000
+#: how long a merger that is behind may fill one Kafka transaction
+FILL_SECONDS_MAX = 0.5
 CONTROL_SECONDS = 0.5
 STATUS_SECONDS = 0.5
 
@@ -160,6 +164,7 @@ class MergerService:
             self._settings.kafka, f"lowwater.merger.{self.group}", self.health.tick
         )
         consumer: AssignedConsumer | None = None
+        spool: DiskSpool | None = None
         try:
             producer.init()
             fail_point("merger.after_init")
@@ -175,6 +180,8 @@ class MergerService:
         finally:
             if consumer is not None:
                 consumer.close()
+            if spool is not None:
+                spool.close()
             producer.close()
 
     def _core(self) -> tuple[Merger, DiskSpool]:
@@ -249,16 +256,24 @@ class _Session:
             self._service.health.tick()
             if not self._look_at_control():
                 return False
-            merger.feed(self._consumer.consume(CONSUME_COUNT, CONSUME_SECONDS))
+            messages = self._consumer.consume(CONSUME_COUNT, CONSUME_SECONDS)
+            merger.feed(messages)
             self._seek()
             self._release()
             merger.spill(self._config.memory_bytes_max)
             self._pause()
-            if self._output.is_begun or time.monotonic() - self._progress_at > self._config.progress_seconds:
+            if self._is_due(len(messages)):
                 self._commit()
             self._delete()
             self._show()
         return False
+
+    def _is_due(self, consumed: int) -> bool:
+        """Small Kafka transactions are for those who wait for them: a merger that is behind fills them."""
+        since_seconds = time.monotonic() - self._progress_at
+        if not self._output.is_begun:
+            return since_seconds > self._config.progress_seconds
+        return consumed < CAUGHT_UP_COUNT or since_seconds > FILL_SECONDS_MAX
 
     def _look_at_control(self) -> bool:
         """False once the group is to be stopped."""
@@ -300,13 +315,16 @@ class _Session:
         merger, output = self._merger, self._output
         latency = metrics.LATENCY.labels(self._group)
         count = changes = skipped = 0
+        # every one when few wait, every sixteenth in a rush: an observation costs more than a change
+        sampled = 15 if sum(s.lanes.count for s in merger.sources.values()) > 1000 else 0
         now = now_us()
         while (released := merger.release()) is not None:
             self._released_bytes += output.put(released)
             count += 1
             changes += released.transaction.count
             skipped += released.transaction.skip is not None
-            latency.observe(max(0.0, (now - released.transaction.commit_ts_us) / 1e6))
+            if count & sampled == 0:
+                latency.observe(max(0.0, (now - released.transaction.commit_ts_us) / 1e6))
             if self._released_bytes >= self._config.release_bytes_max:
                 self._commit()
                 now = now_us()

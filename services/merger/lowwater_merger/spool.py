@@ -20,20 +20,33 @@ SEGMENT_BYTES = 32 << 20
 
 
 class DiskSpool:
-    """A directory of the merger's own, emptied at start."""
+    """A directory of the merger's own, emptied at start.
+
+    Files are open only while they are written or read: what waits may be thousands of large transactions, and a
+    process may have only so many files open.
+    """
 
     def __init__(self, directory: Path) -> None:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         self._directory = directory
         self._next = 0
+        self._writers: set[BinaryIO] = set()
         self.size_bytes = 0
         self.written_bytes_total = 0
 
-    def new_file(self) -> tuple[Path, BinaryIO]:
-        path = self._directory / f"{self._next:08d}.spool"
+    def new_path(self) -> Path:
         self._next += 1
-        return path, path.open("w+b", buffering=0)
+        return self._directory / f"{self._next:08d}.spool"
+
+    def open_writer(self, path: Path) -> BinaryIO:
+        file = path.open("ab", buffering=0)
+        self._writers.add(file)
+        return file
+
+    def close_writer(self, file: BinaryIO) -> None:
+        self._writers.discard(file)
+        file.close()
 
     def grew(self, size: int) -> None:
         self.size_bytes += size
@@ -46,50 +59,57 @@ class DiskSpool:
     def lane(self) -> DiskLane:
         return DiskLane(self)
 
+    def close(self) -> None:
+        """The end of a session: nothing of it is needed any more."""
+        for file in self._writers:
+            file.close()
+        self._writers.clear()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
 
 class DiskValues:
     """The values of one large transaction."""
 
     def __init__(self, spool: DiskSpool) -> None:
         self._spool = spool
-        self._path, self._file = spool.new_file()
+        self._path = spool.new_path()
         self._blocks: list[tuple[int, int]] = []
         self.size_bytes = 0
 
     def append(self, values: list[bytes]) -> None:
-        block: list[bytes] = []
-        size = 0
-        for value in values:
-            block.append(value)
-            size += len(value)
-            if size >= BLOCK_BYTES:
-                self._write(block)
-                block, size = [], 0
-        if block:
-            self._write(block)
+        with self._path.open("ab", buffering=0) as file:
+            block: list[bytes] = []
+            size = 0
+            for value in values:
+                block.append(value)
+                size += len(value)
+                if size >= BLOCK_BYTES:
+                    self._write(file, block)
+                    block, size = [], 0
+            if block:
+                self._write(file, block)
 
-    def _write(self, block: list[bytes]) -> None:
+    def _write(self, file: BinaryIO, block: list[bytes]) -> None:
         data = marshal.dumps(block)
         self._blocks.append((self.size_bytes, len(data)))
-        self._file.seek(self.size_bytes)
-        self._file.write(data)
+        write_all(file, data)
         self.size_bytes += len(data)
         self._spool.grew(len(data))
 
     def blocks(self) -> Iterator[list[bytes]]:
-        for offset, size in self._blocks:
-            self._file.seek(offset)
-            yield marshal.loads(self._file.read(size))
+        with self._path.open("rb") as file:
+            for offset, size in self._blocks:
+                file.seek(offset)
+                yield marshal.loads(file.read(size))
 
     def drop(self) -> None:
-        if not self._file.closed:
-            self._file.close()
-            self._path.unlink()
-            self._spool.grew(-self.size_bytes)
+        self._path.unlink(missing_ok=True)
+        self._spool.grew(-self.size_bytes)
+        self.size_bytes = 0
 
 
 class _Segment:
-    __slots__ = ("entries", "file", "path", "read_at", "size", "spooled")
+    __slots__ = ("entries", "file", "path", "read_at", "size")
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path = path
@@ -114,18 +134,23 @@ class DiskLane:
 
     def _append(self, entries: list[Waiting]) -> None:
         if not self._segments or self._segments[-1].size >= SEGMENT_BYTES:
-            self._segments.append(_Segment(*self._spool.new_file()))
+            self._begin_segment()
         segment = self._segments[-1]
         parts = [marshal.dumps(_flat(entry)) for entry in entries]
         data = b"".join(parts)
-        segment.file.seek(segment.size)
-        segment.file.write(data)
+        write_all(segment.file, data)
         segment.size += len(data)
         for part, entry in zip(parts, entries, strict=True):
             spooled = entry.buffer.spooled
             segment.entries.append((len(part), spooled if isinstance(spooled, DiskValues) else None))
         self.count += len(entries)
         self._spool.grew(len(data))
+
+    def _begin_segment(self) -> None:
+        if self._segments:
+            self._spool.close_writer(self._segments[-1].file)
+        path = self._spool.new_path()
+        self._segments.append(_Segment(path, self._spool.open_writer(path)))
 
     def take(self) -> list[Waiting]:
         """The first entries, about one block of them."""
@@ -156,19 +181,24 @@ class DiskLane:
         self.count = 0
 
     def _remove(self, segment: _Segment) -> None:
-        segment.file.close()
+        self._spool.close_writer(segment.file)
         segment.path.unlink()
         self._spool.grew(-segment.size)
 
 
+def write_all(file: BinaryIO, data: bytes) -> None:
+    """An unbuffered write may take only a part, as the last one before a full disk does."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
 def _entries(segment: _Segment, number: int) -> Iterator[Waiting]:
-    wanted = segment.entries[:number]
-    segment.file.seek(segment.read_at)
-    data = segment.file.read(sum(size for size, _ in wanted))
-    at = 0
-    for size, spooled in wanted:
-        yield _entry(marshal.loads(data[at : at + size]), spooled)
-        at += size
+    """Read entry by entry: a lane may hold far more than there is memory for."""
+    with segment.path.open("rb") as file:
+        file.seek(segment.read_at)
+        for size, spooled in segment.entries[:number]:
+            yield _entry(marshal.loads(file.read(size)), spooled)
 
 
 def _flat(entry: Waiting) -> tuple[Any, ...]:

@@ -35,9 +35,15 @@ class PartitionMark:
         threads = (MarkedThread(t, order, self.states[t]) for t, order in sorted(self.orders.items()))
         return Mark(self.epoch, self.clock_us, tuple(threads))
 
-    def rank(self) -> tuple[int, list[tuple[int, Order]]]:
-        """Marks of a source only ever rise, so this tells which partition has been read further."""
-        return (self.clock_us, sorted(self.orders.items()))
+    def is_ahead_of(self, other: PartitionMark | None) -> bool:
+        """All that the other has said was said here too, and more."""
+        if other is None:
+            return True
+        if self.clock_us < other.clock_us or any(
+            self.orders.get(thread, ORDER_MIN) < order for thread, order in other.orders.items()
+        ):
+            return False
+        return self.clock_us > other.clock_us or self.orders != other.orders
 
     def followed_by(self, mark: Mark, source: str, partition: int) -> PartitionMark:
         """The next mark of this partition.

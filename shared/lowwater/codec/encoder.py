@@ -34,13 +34,25 @@ _Explain = Callable[[str, Row | None, Row | None, Exception], LowwaterError]
 _ERRORS = (TypeError, ValueError, AttributeError, OverflowError, KeyError, ArithmeticError, CodecError)
 
 _PRESENT = b"\x02"
+_MASK = varint.SMALL_END - 1
 #: union branch and varint in one, for 0 … 16383
 _NUMBERS = [_PRESENT + small for small in varint.SMALL]
+#: union branch and the lowest fourteen bits of a longer varint
+_NUMBERS_MORE = [_PRESENT + more for more in varint.MORE]
 #: union branch and length in one, for lengths 0 … 8191
 _LENGTHS = [_PRESENT + varint.long(n) for n in range(varint.SMALL_END // 2)]
 _OPS = {op: varint.long(number) for number, op in enumerate(OPS)}
 
-_WHOLE = f"(N[z] if -1 < (z := {{v}} << 1 ^ {{v}} >> 63) < {varint.SMALL_END} else P + {{w}}({{v}}))"
+# z is the zig-zagged number: one table look-up to 14 bits, two to 28; what is longer, or does not fit, is called for
+_WHOLE = (
+    f"(N[z] if -1 < (z := {{v}} << 1 ^ {{v}} >> 63) < {1 << 14} else M[z & {_MASK}] + S[z >> 14] if -1 < z < {1 << 28}"
+    " else P + {w}({v}))"
+)
+# microseconds of our time have 43 to 56 bits; a datetime is called for
+_MICROS = (
+    f"(M[z & {_MASK}] + Q[z >> 14 & {_MASK}] + Q[z >> 28 & {_MASK}] + S[z >> 42]"
+    f" if type({{v}}) is int and {1 << 42} <= (z := {{v}} << 1 ^ {{v}} >> 63) < {1 << 56} else P + {{w}}({{v}}))"
+)
 _COUNTED = f"((L[n] if (n := len(b := {{b}})) < {varint.SMALL_END // 2} else P + long(n)) + b)"
 
 #: how a present value of a kind is written in place; other kinds call their writer
@@ -50,9 +62,8 @@ _INLINE: dict[Kind, str] = {
     Kind.STRING: _COUNTED.format(b="{v}.encode()"),
     Kind.JSON: _COUNTED.format(b="{v}.encode()"),
     Kind.BYTES: _COUNTED.format(b="{v}"),
-    Kind.TIME: "(P + long({v}) if type({v}) is int else P + {w}({v}))",
-    Kind.TIMESTAMP: "(P + long({v}) if type({v}) is int else P + {w}({v}))",
-    Kind.TIMESTAMPTZ: "(P + long({v}) if type({v}) is int else P + {w}({v}))",
+    Kind.TIMESTAMP: _MICROS,
+    Kind.TIMESTAMPTZ: _MICROS,
 }
 
 
@@ -79,7 +90,8 @@ def _source_text(columns: Sequence[PublishedColumn], width: int) -> str:
             "    try:",
             "        return J((O[op], Z if before is None else P + write_row(before),",
             "            Z if after is None else P + write_row(after),",
-            "            names(unchanged) if unchanged else Z, long(ts_us)))",
+            "            names(unchanged) if unchanged else Z,",
+            f"            {_MICROS.format(v='ts_us', w='long').replace('M[', 'Q[', 1).replace('P + ', '')}))",
             "    except ERRORS as error:",
             "        raise explain(op, before, after, error) from error",
         ]
@@ -92,7 +104,7 @@ def _names(unchanged: Sequence[str]) -> bytes:
 
 def _compile(columns: Sequence[PublishedColumn], width: int, explain: _Explain) -> Body:
     scope: dict[str, Any] = {
-        "N": _NUMBERS, "L": _LENGTHS, "O": _OPS, "P": _PRESENT, "Z": b"\x00",
+        "N": _NUMBERS, "M": _NUMBERS_MORE, "S": varint.SMALL, "Q": varint.MORE, "L": _LENGTHS, "O": _OPS, "P": _PRESENT, "Z": b"\x00",
         "J": b"".join, "long": varint.long, "names": _names, "ERRORS": _ERRORS, "explain": explain,
     }  # fmt: skip
     for i, column in enumerate(columns):

@@ -10,7 +10,7 @@ import datetime as dt
 import struct
 import uuid
 from collections.abc import Callable
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
 from functools import partial
 from typing import Any
 
@@ -55,16 +55,30 @@ def text(s: str) -> bytes:
     return data(s.encode())
 
 
-def decimal(value: Decimal | int, precision: int, scale: int) -> bytes:
-    context = Context(prec=max(precision, 1) + 2, Emax=MAX_EMAX, Emin=MIN_EMIN)
-    number = Decimal(value) if isinstance(value, int) else value
-    if not number.is_finite():
-        raise CodecError(f"{number} has no place in a decimal", hint="capture the column as text")
-    scaled = number.scaleb(scale, context=context)
-    unscaled = int(scaled)
-    if unscaled != scaled or abs(unscaled) >= 10**precision or scaled != number.scaleb(scale):
-        raise CodecError(f"a decimal that needs more than ({precision}, {scale})")
-    return data(unscaled.to_bytes((unscaled.bit_length() + 8) // 8, "big", signed=True))
+def decimal_writer(precision: int, scale: int) -> Write:
+    # what does not fit must raise: with these traps nothing is rounded on the way
+    context = Context(prec=precision + scale + 2, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Inexact])
+    factor, limit = 10**scale, 10**precision
+
+    def write(value: Decimal | int) -> bytes:
+        if isinstance(value, int):
+            unscaled = value * factor
+        else:
+            try:
+                scaled = context.scaleb(value, scale)
+                unscaled = int(scaled)
+            except (InvalidOperation, Inexact, ValueError, OverflowError) as error:
+                raise CodecError(
+                    f"a decimal that is not a number or needs more than ({precision}, {scale})",
+                    hint="capture the column as text",
+                ) from error
+            if unscaled != scaled:
+                raise CodecError(f"a decimal that needs more than {scale} places")
+        if not -limit < unscaled < limit:
+            raise CodecError(f"a decimal that needs more than {precision} digits")
+        return data(unscaled.to_bytes((unscaled.bit_length() + 8) // 8, "big", signed=True))
+
+    return write
 
 
 def days(value: dt.date | int) -> int:
@@ -131,7 +145,7 @@ _WRITERS: dict[Kind, Write] = {
 def writer(type_: Type) -> Write:
     """The function that writes a value of this type, without the null in front."""
     if type_.kind is Kind.DECIMAL:
-        return partial(decimal, precision=type_.precision, scale=type_.scale)
+        return decimal_writer(type_.precision, type_.scale)
     if type_.kind is Kind.ARRAY:
         assert type_.item is not None
         return partial(array, item=writer(type_.item))

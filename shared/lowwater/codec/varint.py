@@ -14,7 +14,7 @@ _MASK = SMALL_END - 1
 #: varints of 0 … 16383, canonical
 SMALL: list[bytes] = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(SMALL_END)]
 #: fourteen bits with more to follow
-_MORE: list[bytes] = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(SMALL_END)]
+MORE: list[bytes] = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(SMALL_END)]
 
 
 def unsigned(z: int) -> bytes:
@@ -22,14 +22,14 @@ def unsigned(z: int) -> bytes:
     if z < SMALL_END:
         return SMALL[z]
     if z < 1 << 28:
-        return _MORE[z & _MASK] + SMALL[z >> 14]
+        return MORE[z & _MASK] + SMALL[z >> 14]
     if z < 1 << 42:
-        return _MORE[z & _MASK] + _MORE[z >> 14 & _MASK] + SMALL[z >> 28]
+        return MORE[z & _MASK] + MORE[z >> 14 & _MASK] + SMALL[z >> 28]
     if z < 1 << 56:
-        return _MORE[z & _MASK] + _MORE[z >> 14 & _MASK] + _MORE[z >> 28 & _MASK] + SMALL[z >> 42]
+        return MORE[z & _MASK] + MORE[z >> 14 & _MASK] + MORE[z >> 28 & _MASK] + SMALL[z >> 42]
     if z < 1 << 64:
-        low = _MORE[z & _MASK] + _MORE[z >> 14 & _MASK] + _MORE[z >> 28 & _MASK]
-        return low + _MORE[z >> 42 & _MASK] + SMALL[z >> 56]
+        low = MORE[z & _MASK] + MORE[z >> 14 & _MASK] + MORE[z >> 28 & _MASK]
+        return low + MORE[z >> 42 & _MASK] + SMALL[z >> 56]
     raise CodecError(f"{z} does not fit 64 bits", hint="the column's type is too narrow for this value")
 
 
@@ -40,13 +40,16 @@ def long(n: int) -> bytes:
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
     """(value, offset behind it)"""
-    byte = data[at]
-    at += 1
-    z = byte & 127
-    shift = 7
-    while byte & 128:
+    try:
         byte = data[at]
         at += 1
-        z |= (byte & 127) << shift
-        shift += 7
+        z = byte & 127
+        shift = 7
+        while byte & 128:
+            byte = data[at]
+            at += 1
+            z |= (byte & 127) << shift
+            shift += 7
+    except IndexError as error:
+        raise CodecError(f"cut off after {len(data)} bytes, in the middle of a number") from error
     return z >> 1 ^ -(z & 1), at

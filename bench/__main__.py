@@ -1,0 +1,46 @@
+"""`make bench`: speed as ratios to a ceiling measured in the same run, memory as peaks. Nothing is asserted."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import encoder, extractor, latency, merger
+from bench.common import Bench, console, save, show
+from lowwater_fleet.kafka import EmbeddedKafka
+
+PARTS: dict[str, Callable[[Bench], None]] = {
+    "encoder": encoder.run,
+    "extractor": extractor.run,
+    "merger": merger.speed,
+    "latency": latency.run,
+    "memory": merger.memory,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help=f"some of: {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--scale", type=float, default=1.0, help="less than 1 for a quick look")
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="lowwater-bench-") as directory:
+        broker = EmbeddedKafka(Path(directory) / "kafka", port=0, heap_mb=1024)
+        broker.start()
+        bench = Bench(Path(directory), broker.bootstrap_servers, arguments.scale)
+        try:
+            for part in arguments.parts or PARTS:
+                console.print(f"[bold]{part}[/bold]")
+                PARTS[part](bench)
+        finally:
+            broker.kill()
+    show(bench.results)
+    if not arguments.parts and arguments.scale == 1.0:
+        console.print(f"kept in {save(bench.results, time.monotonic() - started)}")
+
+
+if __name__ == "__main__":
+    main()

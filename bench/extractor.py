@@ -1,0 +1,120 @@
+"""The extractor's runtime on the simulated source, beside `produce_batch` of the same bytes."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import yaml
+
+from bench.common import Bench, Result, peak_mb, wait_until
+from lowwater import config, topics
+from lowwater.bus.admin import Admin
+from lowwater.bus.consumer import read_to_end
+from lowwater.bus.producer import TransactionalProducer
+from lowwater.config import Settings
+from lowwater.errors import BusError
+from lowwater.records import Position
+from lowwater.schemas import open_store
+from lowwater.topics import Topic
+from lowwater_extractor.sources.simulated_rac.cluster import Cluster
+from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
+from lowwater_fleet import services
+from lowwater_fleet.ports import free_port
+
+PARTITIONS = 4
+
+
+def run(bench: Bench) -> None:
+    changes = int(600_000 * bench.scale)
+    for transfers in (3, 30):
+        _run(bench, changes, transfers)
+
+
+def _run(bench: Bench, changes: int, transfers: int) -> None:
+    name = f"b{uuid.uuid4().hex[:8]}"
+    directory = bench.directory / name
+    raw: dict[str, Any] = {
+        "kafka": {"bootstrap_servers": bench.bootstrap_servers},
+        "sources": {
+            name: {
+                "kind": "simulated_rac",
+                "partitions": PARTITIONS,
+                "config": {"directory": str(directory)},
+                "http": {"port": free_port()},
+            }
+        },
+    }
+    path = bench.directory / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    settings = config.load(path)
+    cluster = Cluster(directory, threads=2, tables=BANK, log_bytes=64 << 20, keep_history=False)
+    service = services.extractor(settings, path, name, bench.directory / "logs")
+    service.start()
+    wait_until(lambda: _position(settings, name) is not None, 60, "the first position")
+    service.stop()
+    per_transaction = transfers * 3
+    bench.say(f"writing redo logs with {changes:,} changes in transactions of {per_transaction}")
+    bank = Bank(cluster, BankOptions(transactions=changes // per_transaction, transfers=transfers, accounts=10_000))
+    for _ in bank.steps(flush=False):
+        pass
+    cluster.flush()
+    last = cluster.scn
+    cluster.heartbeat()
+    cluster.close()
+    service.start()
+    wait_until(lambda: service.status(), 60, "the extractor")
+    wait_until(lambda: _is_published(settings, name, last), 600, "all changes")
+    peak = peak_mb(service.process.pid if service.process else 0)
+    service.stop()
+    started, ended, values = _timing(settings, name)
+    ceiling = _raw(settings, name, values)
+    published = len(values)
+    result = Result(
+        f"extractor, {per_transaction} changes each", published / (ended - started), "records/s", ceiling,
+        goal="ratio ≥ 0.3", peak_mb=peak,
+    )  # fmt: skip
+    bench.add(result)
+
+
+def _position(settings: Settings, source: str) -> Position | None:
+    try:
+        found, _ = read_to_end(settings.kafka, topics.positions(source))
+    except BusError:
+        return None
+    return open_store(settings).record_codec().decode(found[-1].value() or b"", Position) if found else None
+
+
+def _is_published(settings: Settings, source: str, scn: int) -> bool:
+    position = _position(settings, source)
+    return position is not None and min(t.mark.major for t in position.threads) >= scn
+
+
+def _timing(settings: Settings, source: str) -> tuple[float, float, list[tuple[int, bytes, bytes]]]:
+    """First and last timestamp of what the second session published, and all of its records."""
+    values: list[tuple[int, bytes, bytes]] = []
+    stamps: list[int] = []
+    codec = open_store(settings).record_codec()
+    for partition in range(PARTITIONS):
+        for message in read_to_end(settings.kafka, topics.changes(source), partition)[0]:
+            value = message.value() or b""
+            if codec.headers["Mark"] != value[:5]:
+                values.append((partition, message.key() or b"", value))
+                stamps.append(message.timestamp()[1])
+    return min(stamps) / 1000, max(stamps) / 1000, values
+
+
+def _raw(settings: Settings, source: str, values: list[tuple[int, bytes, bytes]]) -> float:
+    target = Topic(f"bench.{source}", PARTITIONS)
+    Admin(settings.kafka).ensure([target])
+    producer = TransactionalProducer(settings.kafka, f"bench.raw.{source}")
+    producer.init()
+    started = time.monotonic()
+    for start in range(0, len(values), 50_000):
+        producer.begin()
+        for at in range(start, min(start + 50_000, len(values)), 5_000):
+            slab = values[at : at + 5_000]
+            producer.produce_batch(target.name, [{"key": k, "value": v, "partition": p} for p, k, v in slab])
+        producer.commit()
+    return len(values) / (time.monotonic() - started)

@@ -1,0 +1,75 @@
+"""From a commit in the source to its release, at a steady rate."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import yaml
+
+from bench.common import Bench, Result, wait_until
+from bench.extractor import _position
+from lowwater import config, topics
+from lowwater.bus.consumer import AssignedConsumer
+from lowwater.record_codec import decode_commit
+from lowwater.schemas import open_store
+from lowwater_fleet import services
+from lowwater_fleet.ports import free_port
+
+RATE = 1000
+
+
+def run(bench: Bench) -> None:
+    name = f"b{uuid.uuid4().hex[:8]}"
+    directory = bench.directory / name
+    raw: dict[str, Any] = {
+        "kafka": {"bootstrap_servers": bench.bootstrap_servers},
+        "sources": {
+            name: {"kind": "simulated_rac", "config": {"directory": str(directory)}, "http": {"port": free_port()}}
+        },
+        "groups": {name: {"sources": [name], "http": {"port": free_port()}}},
+        "state_directory": str(directory / "state"),
+    }
+    path = bench.directory / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    settings = config.load(path)
+    logs = bench.directory / "logs"
+    seconds = max(5, int(30 * bench.scale))
+    bench.say(f"{RATE} transactions per second for {seconds} s, two threads")
+    cluster = services.simulated_cluster(
+        directory, logs, "--threads", "2", "--rate", str(RATE), "--transactions", str(RATE * seconds)
+    )
+    started = [cluster, services.extractor(settings, path, name, logs), services.merger(settings, path, name, logs)]
+    cluster.start()
+    wait_until(lambda: (directory / "control.json").exists(), 30, "the cluster")
+    for service in started[1:]:
+        service.start()
+    wait_until(lambda: _position(settings, name) is not None, 60, "the first position")
+    wait_until(lambda: (started[2].status() or {}).get("next_gsn", 0) > 1, 60, "the first release")
+    latencies = _measure(settings, name, seconds)
+    for service in started:
+        service.stop()
+    latencies.sort()
+    for share in (0.5, 0.99):
+        at = latencies[int(len(latencies) * share)]
+        bench.add(
+            Result(f"commit to release, p{share * 100:g}", at * 1000, "ms", note=f"({len(latencies):,} transactions)")
+        )
+
+
+def _measure(settings: config.Settings, group: str, seconds: float) -> list[float]:
+    """Seconds from the commit's own time to its arrival at a consumer of the ordered topic."""
+    commit = open_store(settings).record_codec().headers["Commit"]
+    consumer = AssignedConsumer(settings.kafka, "bench", {(topics.transactions(group), 0): 0})
+    found: list[float] = []
+    warm = time.monotonic() + 3
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        messages = consumer.consume(1000, 0.002)
+        now = time.time()
+        if time.monotonic() > warm:
+            values = (m.value() or b"" for m in messages)
+            found += [now - decode_commit(v).commit_ts_us / 1e6 for v in values if v[:5] == commit]
+    consumer.close()
+    return found

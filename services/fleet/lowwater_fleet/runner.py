@@ -1,0 +1,102 @@
+"""The runner: keeps a config's services up on one machine."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lowwater import config
+from lowwater.config import Settings
+from lowwater_fleet import services
+from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.ports import free_port
+from lowwater_fleet.services import Service
+
+Say = Callable[[str], None]
+
+
+def bank_config(directory: Path, bootstrap_servers: str, control_port: int = 0) -> Path:
+    """The built-in fleet: one simulated cluster, one group."""
+    raw: dict[str, Any] = {
+        "kafka": {"bootstrap_servers": bootstrap_servers},
+        "sources": {
+            "rac": {
+                "kind": "simulated_rac",
+                "config": {"directory": str(directory / "rac"), "spill_directory": str(directory / "spill")},
+                "http": {"port": free_port()},
+            }
+        },
+        "groups": {"bank": {"sources": ["rac"], "http": {"port": free_port()}}},
+        "control": {"port": control_port or free_port()},
+        "state_directory": str(directory),
+    }
+    path = directory / "fleet.yaml"
+    path.write_text(yaml.safe_dump(raw, sort_keys=False))
+    return path
+
+
+class Runner:
+    """Everything of one config: control, one extractor per source, one merger per group."""
+
+    def __init__(self, config_file: Path, directory: Path) -> None:
+        self.config_file = config_file
+        self.settings: Settings = config.load(config_file)
+        logs = directory / "logs"
+        self.services: dict[str, Service] = {}
+        for service in (
+            services.control(self.settings, config_file, logs),
+            *(services.extractor(self.settings, config_file, s, logs) for s in self.settings.sources),
+            *(services.merger(self.settings, config_file, g, logs) for g in self.settings.groups),
+        ):
+            self.services[service.name] = service
+
+    def add(self, service: Service) -> Service:
+        self.services[service.name] = service
+        return service
+
+    def start(self) -> None:
+        for service in self.services.values():
+            if not service.is_running:
+                service.start()
+
+    def supervise(self) -> None:
+        for service in self.services.values():
+            service.supervise()
+
+    def stop(self) -> None:
+        for service in reversed(list(self.services.values())):
+            service.stop()
+
+    def status(self, name: str) -> dict[str, Any]:
+        return self.services[name].status() or {}
+
+
+def start_kafka(directory: Path, say: Say, port: int = 0) -> EmbeddedKafka:
+    kafka = EmbeddedKafka(directory / "kafka", port=port)
+    kafka.start(progress=say)
+    return kafka
+
+
+def fresh_directory(directory: Path) -> Path:
+    """Nothing of an earlier run: a broker of that run is stopped first."""
+    if (directory / "kafka").exists():
+        EmbeddedKafka(directory / "kafka", port=0).kill()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory
+
+
+def wait_for(what: str, check: Callable[[], Any], seconds: float, each: Callable[[], None] = lambda: None) -> Any:
+    """The first true answer; `each` runs between two looks."""
+    deadline = time.monotonic() + seconds
+    while not (found := check()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds:.0f} s for {what}")
+        each()
+        time.sleep(0.1)
+    return found
