@@ -15,8 +15,14 @@ import pytest
 from lowwater.errors import ConfigError
 from lowwater_fleet.jars import find_jars, find_java
 from lowwater_fleet.kafka import EmbeddedKafka
+from tests.harness import Fleet
 
 NewKafka = Callable[..., EmbeddedKafka]
+NewFleet = Callable[..., Fleet]
+
+#: small, so that a short workload makes many Kafka transactions and some transactions are larger than one
+SMALL_BATCHES = {"batch": {"count_max": 50, "milliseconds_max": 10}}
+SMALL_RELEASES = {"release_bytes_max": 8192, "delete_seconds": 0.3, "progress_seconds": 1.0}
 
 
 @pytest.fixture(scope="session")
@@ -57,3 +63,21 @@ def new_kafka(kafka_can_run: None, tmp_path: Path) -> Iterator[NewKafka]:
 def unique() -> str:
     """A prefix for topics, sources and groups of one test: the broker is shared, its topics must not be."""
     return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def new_fleet(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[NewFleet]:
+    """`new_fleet(**options)` on the shared broker, or on `bootstrap_servers`."""
+    made: list[Fleet] = []
+
+    def make(bootstrap_servers: str | None = None, **options: Any) -> Fleet:
+        if bootstrap_servers is None:
+            broker: EmbeddedKafka = request.getfixturevalue("kafka")
+            bootstrap_servers = broker.bootstrap_servers
+        options = {"source": SMALL_BATCHES, "group": SMALL_RELEASES, **options}
+        made.append(Fleet(tmp_path, bootstrap_servers, f"{unique}{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for fleet in made:
+        fleet.kill_all()

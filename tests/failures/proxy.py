@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -124,8 +125,6 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 def _hang_up(open_: socket.socket) -> None:
-    try:
+    with contextlib.suppress(OSError):  # it may be gone already
         open_.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # it was gone already
     open_.close()

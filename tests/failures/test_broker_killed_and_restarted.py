@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.conftest import NewKafka
-from tests.failures.conftest import NewFleet
+from tests.conftest import NewFleet, NewKafka
 from tests.harness import Workload
 
 

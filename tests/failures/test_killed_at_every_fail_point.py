@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from lowwater.failpoints import FAIL_POINTS
-from tests.failures.conftest import NewFleet
+from tests.conftest import NewFleet
 from tests.harness import Fleet, Workload
 
 #: which pass through the fail point is the last one; the start has only one

@@ -10,8 +10,7 @@ import time
 
 from lowwater_fleet.kafka_settings import Listener
 from lowwater_fleet.ports import free_port
-from tests.conftest import NewKafka
-from tests.failures.conftest import NewFleet
+from tests.conftest import NewFleet, NewKafka
 from tests.failures.proxy import Delay, DelayingProxy
 from tests.harness import Workload
 

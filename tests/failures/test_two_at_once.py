@@ -7,7 +7,7 @@ import signal
 import time
 
 from lowwater_fleet.services import Service
-from tests.failures.conftest import NewFleet
+from tests.conftest import NewFleet
 from tests.harness import Fleet, Workload
 
 FENCED = 3
