@@ -58,9 +58,9 @@ class Polled:
     """What one poll found: transactions in commit order within each thread, then where the threads stand.
 
     A mark stands behind all transactions of this and earlier polls: it covers them. `marks` names every
-    thread that the source knows, also closed ones and ones that have nothing new. A thread that was in neither
-    the resumes nor an earlier poll is named for the first time in a poll without transactions of it, so that it
-    is registered, with its resume, before it is read.
+    thread that the source knows, also closed ones and ones that have nothing new. The first poll of a fresh stream,
+    or of one with a new thread, returns only marks and resumes: the thread is registered before it is read, and a
+    crash after that begins at the same place.
     """
 
     transactions: list[SourceTransaction]
