@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping
+from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any
 
 import yaml
+from confluent_kafka import Consumer, TopicPartition
 
 from lowwater import config, topics
-from lowwater.bus.consumer import AssignedConsumer, read_to_end
+from lowwater.bus.consumer import AssignedConsumer, consumer_settings, read_to_end
 from lowwater.config import Settings
 from lowwater.errors import BusError
 from lowwater.record_codec import RecordCodec
+from lowwater.records import Position, Progress
 from lowwater.schemas import SchemaStore, open_store
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
@@ -36,13 +41,32 @@ def wait_until(what: str, check: Callable[[], Any], seconds: float = WAIT_SECOND
     return found
 
 
+def get(service: Service, path: str) -> tuple[int, str]:
+    """Status code and text of one of the service's pages."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{service.http_port}{path}", timeout=5) as answer:
+            return int(answer.status), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def metric(service: Service, name: str, **labels: str) -> float | None:
+    """The value of one metric, by name and the labels that are given."""
+    wanted = [f'{label}="{value}"' for label, value in labels.items()]
+    for line in get(service, "/metrics")[1].splitlines():
+        if line.startswith((f"{name}{{", f"{name} ")) and all(w in line for w in wanted):
+            return float(line.rsplit(" ", 1)[1])
+    return None
+
+
 class Fleet:
     """Sources of kind simulated_rac, one group over them, and the processes."""
 
     def __init__(
         self, directory: Path, bootstrap_servers: str, name: str, *, sources: int = 1, partitions: int = 3,
         source: Mapping[str, Any] | None = None, group: Mapping[str, Any] | None = None,
-        kafka: Mapping[str, Any] | None = None,
+        kafka: Mapping[str, Any] | None = None, registry: str = "",
     ) -> None:  # fmt: skip
         self.directory = directory
         self.group = f"{name}-group"
@@ -71,6 +95,8 @@ class Fleet:
             },
             "control": {"port": free_port()},
         }
+        if registry:
+            raw["schema_registry"] = {"url": registry}
         self.config = directory / f"{name}.yaml"
         self._raw = raw
         self.settings: Settings
@@ -96,7 +122,19 @@ class Fleet:
         return self._start(services.extractor(self.settings, self.config, name, self.directory / "logs"), environment)
 
     def merger(self, **environment: str) -> Service:
-        return self._start(services.merger(self.settings, self.config, self.group, self.directory / "logs"), environment)
+        service = services.merger(self.settings, self.config, self.group, self.directory / "logs")
+        return self._start(service, environment)
+
+    def second_group(self) -> Fleet:
+        """Another group, with nothing merged yet, over the same sources."""
+        other = copy(self)
+        other.group = f"{self.group}-again"
+        other.config = self.directory / f"{other.group}.yaml"
+        other._raw = deepcopy(self._raw)
+        settings = other._raw["groups"].pop(self.group)
+        other._raw["groups"][other.group] = {**settings, "http": {"port": free_port()}}
+        other._save()
+        return other
 
     def control(self) -> Service:
         return self._start(services.control(self.settings, self.config, self.directory / "logs"), {})
@@ -165,13 +203,69 @@ class Fleet:
             tails.append(f"\n--- {path.name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-15:]))
         return "".join(tails)
 
+    def wait_for_status(
+        self, service: Service, what: str, check: Callable[[dict[str, Any]], Any] = bool
+    ) -> dict[str, Any]:
+        """What the service shows of itself, once that is as wanted."""
+        seen: dict[str, Any] = {}
+
+        def look() -> bool:
+            seen.clear()
+            seen.update(service.status() or {})
+            return bool(seen) and bool(check(seen))
+
+        try:
+            wait_until(what, look, 40)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {service.name} shows {seen}; {self.log_tails()}") from error
+        return seen
+
+    # -- what the topics hold ----------------------------------------------------------------------------
+
+    def progress(self, group: str | None = None) -> Progress:
+        messages, _ = read_to_end(self.settings.kafka, topics.progress(group or self.group))
+        return self.codec.decode(messages[-1].value() or b"", Progress)
+
+    def position(self, source: str | None = None) -> Position:
+        messages, _ = read_to_end(self.settings.kafka, topics.positions(source or self.sources[0]))
+        return self.codec.decode(messages[-1].value() or b"", Position)
+
+    def changes(self, source: str | None = None) -> list[tuple[int, bytes, bytes]]:
+        """All that is left of a changes topic: partition, key, value."""
+        name = source or self.sources[0]
+        found: list[tuple[int, bytes, bytes]] = []
+        for partition in range(self.settings.source(name).partitions):
+            messages, _ = read_to_end(self.settings.kafka, topics.changes(name), partition)
+            found += [(partition, m.key() or b"", m.value() or b"") for m in messages]
+        return found
+
+    def offsets(self, source: str | None = None) -> dict[int, tuple[int, int]]:
+        """Of each partition of a changes topic: the first offset that is left, and the end."""
+        name = source or self.sources[0]
+        consumer = Consumer(consumer_settings(self.settings.kafka, "harness"))
+        try:
+            places = [TopicPartition(topics.changes(name), p) for p in range(self.settings.source(name).partitions)]
+            found = {p.partition: consumer.get_watermark_offsets(p, timeout=10) for p in places}
+            return {partition: (int(low), int(high)) for partition, (low, high) in found.items()}
+        finally:
+            consumer.close()
+
+    def order(self, group: str | None = None) -> list[tuple[int, str, int, str]]:
+        """What a group released: gsn, source, thread, txid."""
+        found = []
+        for transaction in read_ordered(self.settings.kafka, self.codec, group or self.group):
+            head = transaction.commit or transaction.skipped
+            assert head is not None, transaction.torn
+            found.append((transaction.gsn, head.source, head.thread, head.txid))
+        return found
 
     # -- sources -----------------------------------------------------------------------------------------
 
     def cluster(self, source: str | None = None, threads: int = 2, **options: Any) -> Cluster:
         """A simulated cluster for one source; it is empty, so that capture can begin before the work does."""
         directory = self.clusters[source or self.sources[0]]
-        cluster = Cluster(directory, threads=threads, tables=BANK, history_file=True, log_bytes=1 << 16, **options)
+        options = {"tables": BANK, "history_file": True, "log_bytes": 1 << 16, **options}
+        cluster = Cluster(directory, threads=threads, **options)
         self._clusters.append(cluster)
         return cluster
 

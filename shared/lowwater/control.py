@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from lowwater import topics
-from lowwater.bus.client import client_settings
+from lowwater.bus.client import as_bus_error, client_settings
 from lowwater.bus.consumer import AssignedConsumer, read_to_end
 from lowwater.config import KafkaConfig
 from lowwater.errors import ControlConflictError
@@ -78,6 +78,18 @@ class ControlReader:
         self._consumer.close()
 
 
+def _write(kafka: KafkaConfig, key: bytes, value: bytes) -> int:
+    """The offset that it got; durable when it returns."""
+    results: list[tuple[KafkaError | None, Message]] = []
+    producer = Producer({"enable.idempotence": True, "acks": "all", **client_settings(kafka)})
+    producer.produce(topics.CONTROL, key=key, value=value, on_delivery=lambda *result: results.append(result))
+    producer.flush()
+    error, message = results[0]
+    if error is not None:
+        raise as_bus_error(error, f"write to {topics.CONTROL}")
+    return message.offset() or 0
+
+
 def commit_control(
     kafka: KafkaConfig, codec: RecordCodec, kind: str, name: str, change: Callable[[Control], Control]
 ) -> ControlState:
@@ -89,15 +101,13 @@ def commit_control(
     last = fold.get(kind, name)
     now_us = time.time_ns() // 1000
     wanted = replace(change(last.control), kind=kind, name=name, changes_version=last.version, at_us=now_us)
-    producer = Producer({"enable.idempotence": True, "acks": "all", **client_settings(kafka)})
-    producer.produce(topics.CONTROL, key=codec.key(name), value=codec.encode(wanted))
-    producer.flush()
+    offset = _write(kafka, codec.key(name), codec.encode(wanted))
     fold = ControlFold()
     won = False
     for message in read_to_end(kafka, topics.CONTROL)[0]:
-        record = codec.decode(message.value() or b"", Control)
-        accepted = fold.apply(record)
-        if record == wanted:
+        accepted = fold.apply(codec.decode(message.value() or b"", Control))
+        # by its place: another writer may have said the same at the same microsecond
+        if message.offset() == offset:
             won = accepted
     if not won:
         raise ControlConflictError(

@@ -89,15 +89,17 @@ def encode_mark(m: Mark) -> bytes:
 def decode_mark(data: bytes, at: int = HEADER_SIZE) -> Mark:
     epoch, at = read_long(data, at)
     clock_us, at = read_long(data, at)
-    count, at = read_long(data, at)
     threads: list[MarkedThread] = []
     try:
-        for _ in range(count):
-            thread, at = read_long(data, at)
-            order = Order.unpack(data[at : at + 16])
-            size, at = read_long(data, at + 16)
-            threads.append(MarkedThread(thread, order, data[at : at + size].decode()))
-            at += size
+        # an array comes in blocks, the last one empty; ours is one block, but another writer's need not be
+        while (count := read_long(data, at))[0]:
+            at = count[1] if count[0] > 0 else read_long(data, count[1])[1]
+            for _ in range(abs(count[0])):
+                thread, at = read_long(data, at)
+                order = Order.unpack(data[at : at + 16])
+                size, at = read_long(data, at + 16)
+                threads.append(MarkedThread(thread, order, data[at : at + size].decode()))
+                at += size
     except (struct.error, UnicodeDecodeError) as error:
         raise CodecError(f"not a Mark: {error}") from error
     return Mark(epoch, clock_us, tuple(threads))

@@ -122,25 +122,25 @@ class SchemaStore:
 
 
 class _Registry:
+    """A registration is rare: its connection is closed again at once."""
+
     def __init__(self, config: RegistryConfig) -> None:
+        self._settings: dict[str, Any] = {"url": config.url}
+        if config.username:
+            self._settings["basic.auth.user.info"] = f"{config.username}:{resolve(config.password)}"
+
+    def register(self, entry: SchemaEntry) -> SchemaId:
         try:
-            from confluent_kafka.schema_registry import SchemaRegistryClient
+            from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+            from confluent_kafka.schema_registry.error import SchemaRegistryError
         except ImportError as error:
             raise ConfigError(
                 "a schema registry is configured, but its client is not installed",
                 hint="pip install 'lowwater[registry]'",
             ) from error
-        settings: dict[str, Any] = {"url": config.url}
-        if config.username:
-            settings["basic.auth.user.info"] = f"{config.username}:{resolve(config.password)}"
-        self._client = SchemaRegistryClient(settings)
-
-    def register(self, entry: SchemaEntry) -> SchemaId:
-        from confluent_kafka.schema_registry import Schema
-        from confluent_kafka.schema_registry.error import SchemaRegistryError
-
         try:
-            return SchemaId(self._client.register_schema(entry.subject, Schema(entry.schema, "AVRO")))
+            with SchemaRegistryClient(self._settings) as client:
+                return SchemaId(client.register_schema(entry.subject, Schema(entry.schema, "AVRO")))
         except SchemaRegistryError as error:
             raise SchemaError(
                 f"the schema registry refused {entry.subject}: {error}",

@@ -111,7 +111,8 @@ def verify(
         head = transaction.commit or transaction.skipped
         if head is None:
             continue
-        _check_place(verdict, transaction.gsn, head.source, (head.order, head.thread, head.txid), last)
+        if transaction.skipped is None:  # a late one has no place any more: it is skipped wherever it was met
+            _check_place(verdict, transaction.gsn, head.source, (head.order, head.thread, head.txid), last)
         _check_once(verdict, transaction, head.source, (head.thread, head.txid), seen, histories, decode)
     for source, history in histories.items():
         for thread, txid in sorted(set(history) - seen[source]):

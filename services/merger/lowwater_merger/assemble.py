@@ -98,9 +98,7 @@ def without_repeats(blocks: Iterable[list[bytes]], commit: Commit) -> Iterator[t
             elif not 1 <= seq <= len(seen):
                 raise _mismatch(CountMismatchError, commit, f"change {len(seen) + 1} is missing before {seq}")
             elif seen[seq - 1] != checksum:
-                raise _mismatch(
-                    ChecksumMismatchError, commit, f"change {seq} is there twice with other bytes"
-                )
+                raise _mismatch(ChecksumMismatchError, commit, f"change {seq} is there twice with other bytes")
             else:
                 repeats += 1
         yield kept, repeats

@@ -92,9 +92,7 @@ class Merger:
     # -- start and words ---------------------------------------------------------------------------------
 
     @classmethod
-    def from_progress(
-        cls, progress: Progress, classify: Callable[[bytes], Kind], spool: Spool | None = None
-    ) -> Merger:
+    def from_progress(cls, progress: Progress, classify: Callable[[bytes], Kind], spool: Spool | None = None) -> Merger:
         merger = cls(progress.group, classify, spool)
         merger.next_gsn = progress.next_gsn
         merger.clock_us = progress.clock_us

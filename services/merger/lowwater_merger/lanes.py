@@ -8,6 +8,7 @@ tails may lie on disk.
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -15,6 +16,12 @@ from typing import NamedTuple, Protocol
 from lowwater.positions import Order
 from lowwater_merger.assemble import TRANSACTION_OVERHEAD_BYTES, Buffer, memory_bytes
 from lowwater_merger.watermark import PartitionMark
+
+
+#: buckets are small while little waits, and still short enough to look through when millions do
+_BUCKET_BITS = 16
+_BUCKET_MASK = (1 << _BUCKET_BITS) - 1
+_REST_MASK = (1 << 32) - 1
 
 
 class ReleaseKey(NamedTuple):
@@ -49,6 +56,34 @@ class Waiting:
         self.skip = skip
         self.memory_bytes = memory_bytes(buffer.values) + TRANSACTION_OVERHEAD_BYTES
         self.size_bytes = self.memory_bytes + (buffer.spooled.size_bytes if buffer.spooled else 0)
+
+
+class WaitingIds:
+    """Which transaction ids wait, as hashes in about five bytes each: behind a stalled thread it may be millions."""
+
+    __slots__ = ("_buckets",)
+
+    def __init__(self) -> None:
+        self._buckets: list[array[int] | None] = [None] * (_BUCKET_MASK + 1)
+
+    def __contains__(self, id_hash: int) -> bool:
+        bucket = self._buckets[id_hash & _BUCKET_MASK]
+        return bucket is not None and id_hash >> _BUCKET_BITS & _REST_MASK in bucket
+
+    def add(self, id_hash: int) -> None:
+        place = id_hash & _BUCKET_MASK
+        bucket = self._buckets[place]
+        if bucket is None:
+            bucket = self._buckets[place] = array("I")
+        bucket.append(id_hash >> _BUCKET_BITS & _REST_MASK)
+
+    def remove(self, id_hash: int) -> None:
+        place = id_hash & _BUCKET_MASK
+        bucket = self._buckets[place]
+        assert bucket is not None
+        bucket.remove(id_hash >> _BUCKET_BITS & _REST_MASK)
+        if not bucket:
+            self._buckets[place] = None
 
 
 class SpooledLane(Protocol):
@@ -189,10 +224,7 @@ class Lanes:
 
     def _oldest_by_scan(self, partition: int) -> tuple[int, PartitionMark | None]:
         buffers = (
-            entry.buffer
-            for (where, _), lane in self.lanes.items()
-            if where == partition
-            for entry in lane.scan()
+            entry.buffer for (where, _), lane in self.lanes.items() if where == partition for entry in lane.scan()
         )
         lowest = min(buffers, key=lambda b: b.first_offset)
         return lowest.first_offset, lowest.mark

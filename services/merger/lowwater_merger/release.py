@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lowwater.errors import MergeError
 from lowwater.positions import ORDER_MIN, Order
 from lowwater.records import PartitionProgress, ReleasedThread, SourceProgress
-from lowwater_merger.lanes import Lanes, ReleaseKey, Waiting
+from lowwater_merger.lanes import Lanes, ReleaseKey, Waiting, WaitingIds
 from lowwater_merger.watermark import PartitionMark, Watermark, mark_clock, watermark
 
 #: below every key
@@ -35,8 +35,7 @@ class SourceState:
         #: the progress that was last written: from here this source is read again when it was stopped
         self.saved: dict[int, PartitionProgress] = {p.partition: p for p in saved.partitions}
         self.marks: list[PartitionMark | None] = [
-            PartitionMark.of(p.mark) if p.mark else None
-            for p in sorted(saved.partitions, key=lambda p: p.partition)
+            PartitionMark.of(p.mark) if p.mark else None for p in sorted(saved.partitions, key=lambda p: p.partition)
         ]
         self.lanes = Lanes()
         self.clock_us = saved.clock_us
@@ -47,7 +46,7 @@ class SourceState:
         self.joined_gsn = saved.joined_gsn
         self.topic_id = saved.topic_id
         self.skips: dict[tuple[int, str], str] = {}
-        self.waiting_ids: set[int] = set()
+        self.waiting_ids = WaitingIds()
         self.error: MergeError | None = None
         self._floor: tuple[Floor, Waiting | None] | None = None
         self._watermark: Watermark | None = None
@@ -111,7 +110,7 @@ class SourceState:
 
     def pop(self, clock_us: int) -> Waiting:
         entry = self.lanes.pop()
-        self.waiting_ids.discard(entry.id_hash)
+        self.waiting_ids.remove(entry.id_hash)
         self.clock_us = clock_us
         # a late one that an operator skipped does not turn the order back
         last = (entry.key.order, entry.key.txid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +18,7 @@ from lowwater_merger.watermark import PartitionMark
 BLOCK_BYTES = 1 << 20
 #: a lane's file is cut here, so that what has been read back can be removed
 SEGMENT_BYTES = 32 << 20
+_SIZE = struct.Struct("<Q")
 
 
 class DiskSpool:
@@ -109,15 +111,19 @@ class DiskValues:
 
 
 class _Segment:
-    __slots__ = ("entries", "file", "path", "read_at", "size")
+    """One file of a lane. Of each entry it knows nothing but where the first one begins: there may be millions."""
+
+    __slots__ = ("count", "file", "large", "path", "read_at", "size", "taken")
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path = path
         self.file = file
         self.size = 0
         self.read_at = 0
-        #: (size of the entry's data, its large values if they have a file of their own)
-        self.entries: list[tuple[int, DiskValues | None]] = []
+        self.count = 0
+        self.taken = 0
+        #: by number, the large values of entries that have them in a file of their own
+        self.large: dict[int, DiskValues] = {}
 
 
 class DiskLane:
@@ -136,15 +142,18 @@ class DiskLane:
         if not self._segments or self._segments[-1].size >= SEGMENT_BYTES:
             self._begin_segment()
         segment = self._segments[-1]
-        parts = [marshal.dumps(_flat(entry)) for entry in entries]
-        data = b"".join(parts)
-        write_all(segment.file, data)
-        segment.size += len(data)
-        for part, entry in zip(parts, entries, strict=True):
-            spooled = entry.buffer.spooled
-            segment.entries.append((len(part), spooled if isinstance(spooled, DiskValues) else None))
+        parts: list[bytes] = []
+        for number, entry in enumerate(entries, start=segment.count):
+            data = marshal.dumps(_flat(entry))
+            parts += (_SIZE.pack(len(data)), data)
+            if isinstance(entry.buffer.spooled, DiskValues):
+                segment.large[number] = entry.buffer.spooled
+        written = b"".join(parts)
+        write_all(segment.file, written)
+        segment.size += len(written)
+        segment.count += len(entries)
         self.count += len(entries)
-        self._spool.grew(len(data))
+        self._spool.grew(len(written))
 
     def _begin_segment(self) -> None:
         if self._segments:
@@ -155,27 +164,30 @@ class DiskLane:
     def take(self) -> list[Waiting]:
         """The first entries, about one block of them."""
         segment = self._segments[0]
-        number = size = 0
-        while number < len(segment.entries) and size < BLOCK_BYTES:
-            size += segment.entries[number][0]
-            number += 1
-        taken = list(_entries(segment, number))
+        taken: list[Waiting] = []
+        size = 0
+        for entry, its_size in _entries(segment):
+            taken.append(entry)
+            size += its_size
+            segment.large.pop(segment.taken, None)
+            segment.taken += 1
+            if size >= BLOCK_BYTES:
+                break
         segment.read_at += size
-        del segment.entries[:number]
-        self.count -= number
-        if not segment.entries:
+        self.count -= len(taken)
+        if segment.taken == segment.count:
             self._remove(self._segments.pop(0))
         return taken
 
     def scan(self) -> Iterator[Waiting]:
         for segment in self._segments:
-            yield from _entries(segment, len(segment.entries))
+            for entry, _ in _entries(segment):
+                yield entry
 
     def drop(self) -> None:
         for segment in self._segments:
-            for _, spooled in segment.entries:
-                if spooled is not None:
-                    spooled.drop()
+            for values in segment.large.values():
+                values.drop()
             self._remove(segment)
         self._segments = []
         self.count = 0
@@ -193,12 +205,13 @@ def write_all(file: BinaryIO, data: bytes) -> None:
         left = left[file.write(left) :]
 
 
-def _entries(segment: _Segment, number: int) -> Iterator[Waiting]:
-    """Read entry by entry: a lane may hold far more than there is memory for."""
+def _entries(segment: _Segment) -> Iterator[tuple[Waiting, int]]:
+    """Those not taken yet, each with its size in the file; one at a time, whatever the file's size."""
     with segment.path.open("rb") as file:
         file.seek(segment.read_at)
-        for size, spooled in segment.entries[:number]:
-            yield _entry(marshal.loads(file.read(size)), spooled)
+        for number in range(segment.taken, segment.count):
+            (size,) = _SIZE.unpack(file.read(_SIZE.size))
+            yield _entry(marshal.loads(file.read(size)), segment.large.get(number)), _SIZE.size + size
 
 
 def _flat(entry: Waiting) -> tuple[Any, ...]:

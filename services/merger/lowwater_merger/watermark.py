@@ -36,14 +36,14 @@ class PartitionMark:
         return Mark(self.epoch, self.clock_us, tuple(threads))
 
     def is_ahead_of(self, other: PartitionMark | None) -> bool:
-        """All that the other has said was said here too, and more."""
-        if other is None:
-            return True
-        if self.clock_us < other.clock_us or any(
-            self.orders.get(thread, ORDER_MIN) < order for thread, order in other.orders.items()
-        ):
-            return False
-        return self.clock_us > other.clock_us or self.orders != other.orders
+        """All that the other has said was said here too, and more. Never both ways: so one is always behind."""
+        return other is None or (self._covers(other) and not other._covers(self))
+
+    def _covers(self, other: PartitionMark) -> bool:
+        orders = self.orders
+        return self.clock_us >= other.clock_us and all(
+            orders.get(thread, ORDER_MIN) >= order for thread, order in other.orders.items()
+        )
 
     def followed_by(self, mark: Mark, source: str, partition: int) -> PartitionMark:
         """The next mark of this partition.

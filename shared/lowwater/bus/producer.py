@@ -7,6 +7,7 @@ a time-out, an unknown result or a retry there is a new one, whose epoch fences 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -100,8 +101,11 @@ class TransactionalProducer:
             messages = left
             self._wait()
 
+    def _poll(self, seconds: float) -> None:
+        self._call("hear from the broker", lambda: self._producer.poll(seconds))
+
     def _wait(self) -> None:
-        self._producer.poll(0.01)
+        self._poll(0.01)
         self._tick()
 
     def flush(self) -> None:
@@ -120,12 +124,12 @@ class TransactionalProducer:
         errors = self._errors
         started = time.monotonic()
         self._call("commit a transaction", self._producer.commit_transaction)
-        self._producer.poll(0)
+        self._poll(0)
         ended = time.monotonic()
         if ended - started < _NO_RETRY_SECONDS and errors == self._errors:
             return
         while self._counters_at <= ended:
-            self._producer.poll(STATISTICS_SECONDS)
+            self._poll(STATISTICS_SECONDS)
             self._tick()
         if self._counters != before or errors != self._errors:
             raise BusDoubtError(
@@ -135,8 +139,9 @@ class TransactionalProducer:
 
     def close(self) -> None:
         """Without an abort: the next `init` under this id ends what is open, and fences this one."""
-        self._producer.purge()
-        self._producer.poll(0)
+        with contextlib.suppress(KafkaException):  # a fenced producer says so here once more
+            self._producer.purge()
+            self._producer.poll(0)
 
     def _call(self, doing: str, call: Callable[[], Any], patient: bool = False) -> Any:
         while True:

@@ -6,6 +6,7 @@ expression, whole numbers go through the tables of `varint.py` in place, and not
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -28,12 +29,14 @@ class Body(Protocol):
     ) -> bytes: ...
 
 
+WholeRow = Callable[[Row, int], bytes]
 _Explain = Callable[[str, Row | None, Row | None, Exception], LowwaterError]
 
 #: what writing a value that does not fit its type can raise
-_ERRORS = (TypeError, ValueError, AttributeError, OverflowError, KeyError, ArithmeticError, CodecError)
+_ERRORS = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError, struct.error, CodecError)
 
 _PRESENT = b"\x02"
+_ABSENT = b"\x00"
 _MASK = varint.SMALL_END - 1
 #: union branch and varint in one, for 0 … 16383
 _NUMBERS = [_PRESENT + small for small in varint.SMALL]
@@ -67,64 +70,92 @@ _INLINE: dict[Kind, str] = {
 }
 
 
-def _source_text(columns: Sequence[PublishedColumn], width: int) -> str:
+def _row_text(letter: str, columns: Sequence[PublishedColumn], width: int) -> tuple[list[str], list[str], list[str]]:
+    """A row's variables, statements that mask some of them, and the expression of each published column."""
     names = ["_"] * width
     masks: list[str] = []
     parts: list[str] = []
     for i, column in enumerate(columns):
-        v, w = f"v{i}", f"w{i}"
+        v = f"{letter}{i}"
         names[column.place] = v
         if column.change is not None:
-            masks.append(f"    {v} = m{i}({v})")
-        written = _INLINE.get(column.column.type.kind, "(P + {w}({v}))").format(v=v, w=w)
+            masks.append(f"        {v} = m{i}({v})")
+        written = _INLINE.get(column.column.type.kind, "(P + {w}({v}))").format(v=v, w=f"w{i}")
         parts.append(f"(Z if {v} is None else {written})")
-    unpack = f"    [{', '.join(names)}] = row"
-    joined = parts[0] if len(parts) == 1 else f"J(({', '.join(parts)}))" if parts else "b''"
-    return "\n".join(
-        [
-            "def write_row(row):",
-            unpack,
-            *masks,
-            f"    return {joined}",
+    return names, masks, parts
+
+
+def _source_text(columns: Sequence[PublishedColumn], width: int) -> str:
+    """`body` for whatever comes; `insert`, `update` and `delete` for whole rows, with nothing left to decide."""
+    names_a, masks_a, parts_a = _row_text("a", columns, width)
+    names_b, masks_b, parts_b = _row_text("b", columns, width)
+    row_a, row_b = ", ".join(parts_a), ", ".join(parts_b)
+    ts = _MICROS.format(v="ts_us", w="long").replace("M[", "Q[", 1).replace("P + ", "")
+    # all changes of a transaction often have one time
+    time = ["        global T, TB", "        if ts_us != T:", f"            TB = {ts}", "            T = ts_us"]
+
+    def function(head: str, lines: list[str], result: str, explained: str) -> list[str]:
+        tail = ["    except ERRORS as error:", f"        raise explain({explained}, error) from error"]
+        return [head, "    try:", *time, *lines, f"        return {result}", *tail]
+
+    one = [f"        [{', '.join(names_a)}] = row", *masks_a]
+    both = [f"        [{', '.join(names_a + names_b)}] = rows", *masks_a, *masks_b]
+    lines = [
+        "def write_row(row):",
+        *(line[4:] for line in one),
+        f"    return J(({row_a},))" if parts_a else "    return b''",
+        *function(
             "def body(op, before, after, ts_us, unchanged=()):",
-            "    try:",
-            "        return J((O[op], Z if before is None else P + write_row(before),",
-            "            Z if after is None else P + write_row(after),",
-            "            names(unchanged) if unchanged else Z,",
-            f"            {_MICROS.format(v='ts_us', w='long').replace('M[', 'Q[', 1).replace('P + ', '')}))",
-            "    except ERRORS as error:",
-            "        raise explain(op, before, after, error) from error",
-        ]
-    )
+            [],
+            "J((O[op], Z if before is None else P + write_row(before), Z if after is None else P + write_row(after),"
+            " names(unchanged) if unchanged else Z, TB))",
+            "op, before, after",
+        ),
+        *function("def insert(row, ts_us):", one, f"J((C, {row_a}, Z, TB))", "'c', None, row"),
+        *function("def delete(row, ts_us):", one, f"J((D, {row_a}, Z, Z, TB))", "'d', row, None"),
+        *function(
+            "def update(rows, ts_us):",
+            both,
+            f"J((U, {row_a}, P, {row_b}, Z, TB))",
+            f"'u', rows[:{width}], rows[{width}:]",
+        ),
+    ]
+    return "\n".join(lines)
 
 
 def _names(unchanged: Sequence[str]) -> bytes:
     return varint.long(len(unchanged)) + b"".join(map(values.text, unchanged)) + b"\x00"
 
 
-def _compile(columns: Sequence[PublishedColumn], width: int, explain: _Explain) -> Body:
+def _compile(columns: Sequence[PublishedColumn], width: int, explain: _Explain) -> dict[str, Any]:
     scope: dict[str, Any] = {
-        "N": _NUMBERS, "M": _NUMBERS_MORE, "S": varint.SMALL, "Q": varint.MORE, "L": _LENGTHS, "O": _OPS, "P": _PRESENT, "Z": b"\x00",
-        "J": b"".join, "long": varint.long, "names": _names, "ERRORS": _ERRORS, "explain": explain,
+        "N": _NUMBERS, "M": _NUMBERS_MORE, "S": varint.SMALL, "Q": varint.MORE, "L": _LENGTHS, "O": _OPS,
+        "P": _PRESENT, "Z": _ABSENT, "J": b"".join, "T": None, "TB": b"", "long": varint.long, "names": _names,
+        "C": _OPS["c"] + _ABSENT + _PRESENT, "U": _OPS["u"] + _PRESENT, "D": _OPS["d"] + _PRESENT,
+        "ERRORS": _ERRORS, "explain": explain,
     }  # fmt: skip
     for i, column in enumerate(columns):
         scope[f"w{i}"] = values.writer(column.column.type)
         scope[f"m{i}"] = column.change
     # the text is built from numbers and our own templates only: no name of a table or column gets into it
     exec(_source_text(columns, width), scope)
-    compiled: Body = scope["body"]
-    return compiled
+    return scope
 
 
 class TableEncoder:
     """Changes of one table version, as the source hands them over, to Avro."""
 
-    __slots__ = ("_columns", "_source", "body", "header", "table")
+    __slots__ = ("_columns", "_source", "body", "delete", "header", "insert", "table", "update")
 
     def __init__(self, table: TableSchema, schema_id: SchemaId, rules: ColumnRules | None = None) -> None:
         self.table, self._columns = published(table, rules or ColumnRules())
         self._source = table
-        self.body = _compile(self._columns, len(table.columns), self._explain)
+        compiled = _compile(self._columns, len(table.columns), self._explain)
+        self.body: Body = compiled["body"]
+        #: the same for whole rows, quicker; `update` takes the values of both rows in one sequence
+        self.insert: WholeRow = compiled["insert"]
+        self.update: WholeRow = compiled["update"]
+        self.delete: WholeRow = compiled["delete"]
         self.header = header(schema_id)
 
     def value(

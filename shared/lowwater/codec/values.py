@@ -24,6 +24,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _MICROSECOND = dt.timedelta(microseconds=1)
+_DAY_US = 86_400_000_000
 
 
 def _refuse(value: object, want: str) -> CodecError:
@@ -66,13 +67,14 @@ def decimal_writer(precision: int, scale: int) -> Write:
         else:
             try:
                 scaled = context.scaleb(value, scale)
-                unscaled = int(scaled)
+                # a huge exponent would be written out, zero by zero
+                unscaled = int(scaled) if scaled.adjusted() <= precision else limit
             except (InvalidOperation, Inexact, ValueError, OverflowError) as error:
                 raise CodecError(
                     f"a decimal that is not a number or needs more than ({precision}, {scale})",
                     hint="capture the column as text",
                 ) from error
-            if unscaled != scaled:
+            if unscaled != scaled and unscaled != limit:
                 raise CodecError(f"a decimal that needs more than {scale} places")
         if not -limit < unscaled < limit:
             raise CodecError(f"a decimal that needs more than {precision} digits")
@@ -91,6 +93,8 @@ def days(value: dt.date | int) -> int:
 
 def time_micros(value: dt.time | int) -> int:
     if isinstance(value, int):
+        if not 0 <= value < _DAY_US:
+            raise CodecError("a time of day beyond a day", hint="capture the column as int64 or as text")
         return value
     if isinstance(value, dt.time) and value.tzinfo is None:
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
@@ -119,6 +123,9 @@ def uuid_text(value: uuid.UUID | str) -> bytes:
 
 
 def array(items: list[Any], item: Write) -> bytes:
+    # a text would be taken apart into its letters
+    if not isinstance(items, list | tuple):
+        raise _refuse(items, "an array")
     if not items:
         return b"\x00"
     parts = [b"\x00" if value is None else b"\x02" + item(value) for value in items]

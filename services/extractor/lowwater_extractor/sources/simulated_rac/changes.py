@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from lowwater.codec.encoder import Body, WholeRow
 from lowwater.errors import LogUnknownError
 from lowwater_extractor.source import Encoders, Frame
 from lowwater_extractor.sources.simulated_rac.log import ARGUMENT, OPERATION, OPERATIONS
@@ -21,16 +22,10 @@ CODE_BYTES = 4
 #: about what a frame has more than the row images in the log
 FRAME_MORE_BYTES = 24
 
-#: op, struct of all images or None, columns, decimals in them, other decoder, encoder's body, wire header
-_Way = tuple[
-    str,
-    Callable[[bytes, int], tuple[Any, ...]] | None,
-    int,
-    list[tuple[int, Mapping[int, Any]]],
-    Callable[[bytes, int], Decoded] | None,
-    Callable[..., bytes],
-    bytes,
-]
+#: how rows of one code become frames: (struct of all images, decimals in them, encoder, wire header) for whole rows
+#: of fixed width, (None, op, decoder, encoder, wire header) for all others
+_Fixed = tuple[Callable[[bytes, int], tuple[Any, ...]], list[tuple[int, Mapping[int, Any]]], WholeRow, bytes]
+_Other = tuple[str, Callable[[bytes, int], Decoded], Body, bytes]
 
 
 class FrameMaker:
@@ -41,35 +36,36 @@ class FrameMaker:
         self._tables = tables
         self._encoders = encoders
         self._known: dict[int, dict[str, Any]] = {}
-        self._ways: dict[bytes, _Way] = {}
+        self._fixed: dict[bytes, _Fixed] = {}
+        self._other: dict[bytes, _Other] = {}
 
     def frames(self, rows: Iterable[bytes], ts_us: int) -> Iterator[Frame]:
-        ways = self._ways
+        fixed = self._fixed
         for raw in rows:
-            code = raw[:CODE_BYTES]
-            try:
-                op, unpack, width, decimals, decode, body, header = ways[code]
-            except KeyError:
-                ways[code] = self._way(code)
-                op, unpack, width, decimals, decode, body, header = ways[code]
-            if unpack is None:
-                assert decode is not None
-                before, after = decode(raw, CODE_BYTES)
-                yield header, body(op, before, after, ts_us)
+            way = fixed.get(raw[:CODE_BYTES])
+            if way is None:
+                yield self._frame(raw, ts_us)
                 continue
+            unpack, decimals, write, header = way
             row: Any = unpack(raw, CODE_BYTES)
             if decimals:
                 row = list(row)
                 for at, values in decimals:
                     row[at] = values[row[at]]
-            if op == "u":
-                yield header, body(op, row[:width], row[width:], ts_us)
-            elif op == "c":
-                yield header, body(op, None, row, ts_us)
-            else:
-                yield header, body(op, row, None, ts_us)
+            yield header, write(row, ts_us)
 
-    def _way(self, packed: bytes) -> _Way:
+    def _frame(self, raw: bytes, ts_us: int) -> Frame:
+        """A row of a code that is new, or whose width is not fixed."""
+        code = raw[:CODE_BYTES]
+        if code not in self._other:
+            self._learn(code)
+            if code in self._fixed:
+                return next(self.frames((raw,), ts_us))
+        op, decode, body, header = self._other[code]
+        before, after = decode(raw, CODE_BYTES)
+        return header, body(op, before, after, ts_us)
+
+    def _learn(self, packed: bytes) -> None:
         code = int.from_bytes(packed, "little")
         op = OPERATIONS.get(code & OPERATION)
         number = code & ARGUMENT
@@ -83,15 +79,16 @@ class FrameMaker:
         table = table_from_json(self._source, self._known[number])
         codec = RowCodec(table)
         encoder = self._encoders.encoder(table)
-        width = codec.width
         if not codec.fixed:
-            return op, None, width, [], codec.reader(op), encoder.body, encoder.header
+            self._other[packed] = (op, codec.reader(op), encoder.body, encoder.header)
+            return
         unpack = (codec.two if op == "u" else codec.one).unpack_from
-        places = (0, width) if op == "u" else (0,)
+        places = (0, codec.width) if op == "u" else (0,)
         decimals: list[tuple[int, Mapping[int, Any]]] = [
             (base + at, values) for base in places for at, _, values in codec.decimals
         ]
-        return op, unpack, width, decimals, None, encoder.body, encoder.header
+        write = {"c": encoder.insert, "u": encoder.update, "d": encoder.delete}[op]
+        self._fixed[packed] = (unpack, decimals, write, encoder.header)
 
 
 class Rows:
