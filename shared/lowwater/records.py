@@ -181,6 +181,8 @@ class Progress:
     control_version: int
     sources: tuple[SourceProgress, ...]
     words: tuple[Word, ...] = ()
+    #: sources that have left, as they were then: one that comes back goes on behind what it has released
+    left: tuple[SourceProgress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

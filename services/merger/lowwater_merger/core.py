@@ -7,6 +7,7 @@ the thousand, and a restart from any progress that was written gives the same or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -32,6 +33,9 @@ from lowwater_merger.assemble import (
 from lowwater_merger.lanes import Lane, ReleaseKey, SpooledLane, Waiting
 from lowwater_merger.release import Floor, SourceState, lowest
 from lowwater_merger.watermark import PartitionMark
+
+#: ids of waiting transactions that are kept for speed rather than for space
+PLAIN_IDS_MAX = 50_000
 
 
 class Kind(IntEnum):
@@ -77,6 +81,7 @@ class Merger:
         self.clock_us = 0
         self.control_version = 0
         self.words: list[Word] = []
+        self.left: dict[str, SourceProgress] = {}
         #: counted and shown: records that came twice, and transactions that had been released before
         self.repeats_dropped = 0
         self.released_again_dropped = 0
@@ -98,6 +103,7 @@ class Merger:
         merger.clock_us = progress.clock_us
         merger.control_version = progress.control_version
         merger.words = list(progress.words)
+        merger.left = {saved.source: saved for saved in progress.left}
         for saved in progress.sources:
             merger.sources[saved.source] = SourceState(saved.source, saved)
         return merger
@@ -107,18 +113,28 @@ class Merger:
         self._topics[topic] = self.sources[source]
 
     def join(self, source: str, partitions: int, topic_id: str = "", at_us: int = 0) -> None:
-        """A source that joins starts at the group's last released clock: it cannot reach into the past."""
+        """A source that joins starts at the group's last released clock: it cannot reach into the past.
+
+        One that was here before, with the same topic, goes on where it left; else all would be released again.
+        """
+        left = self.left.pop(source, None)
         saved = SourceProgress(
             source=source, clock_us=self.clock_us, order=ORDER_MIN, thread=-1, txid="", joined_gsn=self.next_gsn,
             threads=(), partitions=tuple(PartitionProgress(p, 0, None) for p in range(partitions)), excluded=(),
             topic_id=topic_id,
         )  # fmt: skip
+        if left is not None and left.topic_id == topic_id:
+            clock_us = max(left.clock_us, self.clock_us)
+            saved = replace(left, clock_us=clock_us, joined_gsn=self.next_gsn, excluded=())
         self.sources[source] = SourceState(source, saved)
         self._say(WordKind.JOIN, source, at_us=at_us)
 
     def leave(self, source: str, reason: str, at_us: int = 0) -> None:
         self._forget_open(source)
-        self.sources.pop(source).lanes.drop()
+        state = self.sources.pop(source)
+        state.lanes.drop()
+        self.left[source] = state.progress({}, keep=True)
+        self.rewound.discard(source)
         self._say(WordKind.LEAVE, source, reason=reason, at_us=at_us)
 
     def exclude(self, source: str, thread: int, reason: str, at_us: int = 0) -> None:
@@ -267,7 +283,7 @@ class Merger:
             self.released_again_dropped += 1
             return
         id_hash = hash(key)
-        if id_hash in state.waiting_ids and self._is_repeat(state, partition, commit):
+        if state.is_waiting(id_hash) and self._is_repeat(state, partition, commit):
             buffer.drop()
             self.repeats_dropped += commit.changes
             return
@@ -359,7 +375,13 @@ class Merger:
             for n, s in sorted(self.sources.items())
         )
         return Progress(
-            self.group, self.next_gsn, self.clock_us, self.control_version, tuple(sources), tuple(self.words)
+            group=self.group,
+            next_gsn=self.next_gsn,
+            clock_us=self.clock_us,
+            control_version=self.control_version,
+            sources=tuple(sources),
+            words=tuple(self.words),
+            left=tuple(self.left[name] for name in sorted(self.left)),
         )
 
     # -- limits ------------------------------------------------------------------------------------------
@@ -379,6 +401,8 @@ class Merger:
 
     def spill(self, memory_bytes_max: int) -> None:
         """Move to disk what is over the limit: the largest first."""
+        for state in self.sources.values():
+            state.pack_ids(PLAIN_IDS_MAX)
         if self._spool is None or self.memory_bytes <= memory_bytes_max:
             return
         target = memory_bytes_max // 2

@@ -17,8 +17,7 @@ from lowwater.positions import Order
 from lowwater_merger.assemble import TRANSACTION_OVERHEAD_BYTES, Buffer, memory_bytes
 from lowwater_merger.watermark import PartitionMark
 
-
-#: buckets are small while little waits, and still short enough to look through when millions do
+#: so many buckets that each is still short when millions wait behind a stalled thread
 _BUCKET_BITS = 16
 _BUCKET_MASK = (1 << _BUCKET_BITS) - 1
 _REST_MASK = (1 << 32) - 1
@@ -58,32 +57,25 @@ class Waiting:
         self.size_bytes = self.memory_bytes + (buffer.spooled.size_bytes if buffer.spooled else 0)
 
 
-class WaitingIds:
-    """Which transaction ids wait, as hashes in about five bytes each: behind a stalled thread it may be millions."""
+class ManyIds:
+    """Hashes of transaction ids in about five bytes each, where a set takes a hundred."""
 
     __slots__ = ("_buckets",)
 
     def __init__(self) -> None:
-        self._buckets: list[array[int] | None] = [None] * (_BUCKET_MASK + 1)
+        self._buckets: dict[int, array[int]] = {}
 
     def __contains__(self, id_hash: int) -> bool:
-        bucket = self._buckets[id_hash & _BUCKET_MASK]
+        bucket = self._buckets.get(id_hash & _BUCKET_MASK)
         return bucket is not None and id_hash >> _BUCKET_BITS & _REST_MASK in bucket
 
     def add(self, id_hash: int) -> None:
-        place = id_hash & _BUCKET_MASK
-        bucket = self._buckets[place]
-        if bucket is None:
-            bucket = self._buckets[place] = array("I")
+        bucket = self._buckets.setdefault(id_hash & _BUCKET_MASK, array("I"))
         bucket.append(id_hash >> _BUCKET_BITS & _REST_MASK)
 
-    def remove(self, id_hash: int) -> None:
-        place = id_hash & _BUCKET_MASK
-        bucket = self._buckets[place]
-        assert bucket is not None
-        bucket.remove(id_hash >> _BUCKET_BITS & _REST_MASK)
-        if not bucket:
-            self._buckets[place] = None
+    def discard(self, id_hash: int) -> None:
+        if id_hash in self:
+            self._buckets[id_hash & _BUCKET_MASK].remove(id_hash >> _BUCKET_BITS & _REST_MASK)
 
 
 class SpooledLane(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 
 from lowwater import topics
 from lowwater.bus.producer import TRANSACTION_TIMEOUT_SECONDS, TransactionalProducer
-from lowwater.codec.varint import SMALL, SMALL_END, long
+from lowwater.codec.varint import SMALL, long
 from lowwater.errors import TransactionTooLargeError
 from lowwater.failpoints import fail_point
 from lowwater.record_codec import RecordCodec
@@ -43,40 +43,48 @@ class Output:
             self._began_at = time.monotonic()
 
     def put(self, released: Released) -> int:
-        """One transaction, whole; the bytes of its values."""
+        """One transaction, whole; about the bytes of it."""
         self.begin()
         prefix = self._key_header + long(released.gsn)
         entry = released.transaction
-        size = len(entry.commit)
         if entry.skip is not None:
-            order = entry.key
-            skipped = Skipped(
-                released.source, order.thread, order.txid, order.order, released.clock_us, entry.skip
-            )
-            self._add([prefix + long(1)], [self._codec.encode(skipped)])
-            return size
-        seq = 1
-        for block in entry.buffer.blocks():
-            for start in range(0, len(block), SLAB):
-                slab = block[start : start + SLAB]
-                self._add(_keys(prefix, seq, len(slab)), slab)
-                seq += len(slab)
-                size += sum(map(len, slab))
-            self._check_time(released)
-        self._add([prefix + long(seq)], [entry.commit])
-        entry.buffer.drop()
-        return size
-
-    def _add(self, keys: list[bytes], values: list[bytes]) -> None:
-        self._messages += [
-            {"key": key, "value": value, "partition": 0} for key, value in zip(keys, values, strict=True)
-        ]
+            self._put_skipped(prefix, released)
+        elif entry.buffer.spooled is None:
+            self._add(prefix, 1, entry.buffer.values)
+            self._add(prefix, entry.count + 1, [entry.commit])
+        else:
+            self._put_large(prefix, released)
         if len(self._messages) >= SLAB:
             self._hand_over()
+        return entry.size_bytes
+
+    def _put_skipped(self, prefix: bytes, released: Released) -> None:
+        entry = released.transaction
+        order, thread, txid = entry.key
+        reason = entry.skip or ""
+        skipped = Skipped(released.source, thread, txid, order, released.clock_us, reason)
+        self._add(prefix, 1, [self._codec.encode(skipped)])
+
+    def _put_large(self, prefix: bytes, released: Released) -> None:
+        """From disk, a block at a time."""
+        entry = released.transaction
+        seq = 1
+        for block in entry.buffer.blocks():
+            self._add(prefix, seq, block)
+            seq += len(block)
+            self._hand_over()
+            self._check_time(released)
+        self._add(prefix, seq, [entry.commit])
+        entry.buffer.drop()
+
+    def _add(self, prefix: bytes, seq: int, values: list[bytes]) -> None:
+        end = seq + len(values)
+        seqs = _SEQS[seq:end] if end <= len(_SEQS) else map(long, range(seq, end))
+        self._messages += [{"key": prefix + s, "value": value} for s, value in zip(seqs, values, strict=True)]
 
     def _hand_over(self) -> None:
         if self._messages:
-            self._producer.produce_batch(self._topic, self._messages)
+            self._producer.produce_batch(self._topic, self._messages, 0)
             self._messages = []
 
     def _check_time(self, released: Released) -> None:
@@ -104,9 +112,3 @@ class Output:
         self._producer.commit()
         self._is_begun = False
         fail_point("merger.committed")
-
-
-def _keys(prefix: bytes, seq: int, count: int) -> list[bytes]:
-    if seq + count < SMALL_END // 2:
-        return [prefix + s for s in _SEQS[seq : seq + count]]
-    return [prefix + long(n) for n in range(seq, seq + count)]

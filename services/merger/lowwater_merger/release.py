@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lowwater.errors import MergeError
 from lowwater.positions import ORDER_MIN, Order
 from lowwater.records import PartitionProgress, ReleasedThread, SourceProgress
-from lowwater_merger.lanes import Lanes, ReleaseKey, Waiting, WaitingIds
+from lowwater_merger.lanes import Lanes, ManyIds, ReleaseKey, Waiting
 from lowwater_merger.watermark import PartitionMark, Watermark, mark_clock, watermark
 
 #: below every key
@@ -46,7 +46,9 @@ class SourceState:
         self.joined_gsn = saved.joined_gsn
         self.topic_id = saved.topic_id
         self.skips: dict[tuple[int, str], str] = {}
-        self.waiting_ids = WaitingIds()
+        #: hashes of the ids of all that wait; the older ones packed, once there are many
+        self.waiting_ids: set[int] = set()
+        self.packed_ids: ManyIds | None = None
         self.error: MergeError | None = None
         self._floor: tuple[Floor, Waiting | None] | None = None
         self._watermark: Watermark | None = None
@@ -108,9 +110,25 @@ class SourceState:
         floor = clock + 1 if waiting is None else min(clock + 1, waiting)
         return Floor(max(lowest, floor), self.name), None
 
+    def is_waiting(self, id_hash: int) -> bool:
+        return id_hash in self.waiting_ids or (self.packed_ids is not None and id_hash in self.packed_ids)
+
+    def pack_ids(self, count_max: int) -> None:
+        """Behind a stalled thread millions may wait, and their ids stay in memory."""
+        if len(self.waiting_ids) <= count_max:
+            return
+        self.packed_ids = self.packed_ids or ManyIds()
+        for id_hash in self.waiting_ids:
+            self.packed_ids.add(id_hash)
+        self.waiting_ids.clear()
+
     def pop(self, clock_us: int) -> Waiting:
         entry = self.lanes.pop()
-        self.waiting_ids.remove(entry.id_hash)
+        self.waiting_ids.discard(entry.id_hash)
+        if self.packed_ids is not None:
+            self.packed_ids.discard(entry.id_hash)
+            if not self.lanes.count:
+                self.packed_ids = None
         self.clock_us = clock_us
         # a late one that an operator skipped does not turn the order back
         last = (entry.key.order, entry.key.txid)

@@ -16,10 +16,10 @@ import structlog
 
 from lowwater import topics
 from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import AssignedConsumer, read_to_end
+from lowwater.bus.consumer import AssignedConsumer, open_transaction, read_to_end
 from lowwater.bus.producer import TransactionalProducer
 from lowwater.codec.wire import schema_id_of
-from lowwater.config import HttpConfig, Settings
+from lowwater.config import HttpConfig, KafkaConfig, Settings
 from lowwater.control import ControlReader
 from lowwater.errors import (
     BusError,
@@ -38,6 +38,7 @@ from lowwater_merger import metrics, status
 from lowwater_merger.core import Kind, Merger
 from lowwater_merger.output import Output
 from lowwater_merger.spool import DiskSpool
+from lowwater_merger.watermark import mark_clock
 from lowwater_merger.words import obey
 
 CONSUME_COUNT = 10_000
@@ -48,6 +49,8 @@ CAUGHT_UP_COUNT = 1_000
 FILL_SECONDS_MAX = 0.5
 CONTROL_SECONDS = 0.5
 STATUS_SECONDS = 0.5
+#: a source that has not marked for this long may be hidden behind an open Kafka transaction
+HANGING_SECONDS = 5.0
 
 _KINDS: dict[type, Kind] = {
     Commit: Kind.COMMIT,
@@ -131,6 +134,10 @@ class MergerService:
     @property
     def is_stopping(self) -> bool:
         return self._is_stopping
+
+    @property
+    def kafka(self) -> KafkaConfig:
+        return self._settings.kafka
 
     def _prepare(self) -> None:
         self._admin = Admin(self._settings.kafka)
@@ -248,6 +255,10 @@ class _Session:
         self._deleted: dict[tuple[str, int], int] = {}
         self._repeats = 0
         self._stopped: set[str] = set()
+        self._looked_at = time.monotonic()
+        self._clocks: dict[str, int | None] = {}
+        #: per source the offsets that an open Kafka transaction hides
+        self._hidden: dict[str, str] = {}
 
     def run(self) -> bool:
         merger = self._merger
@@ -368,6 +379,20 @@ class _Session:
             fail_point("merger.after_delete")
             self._deleted.update(offsets)
 
+    def _look_for_hidden(self) -> None:
+        """A source that no longer marks may be hidden behind a Kafka transaction that nobody has ended."""
+        now = time.monotonic()
+        if now - self._looked_at < HANGING_SECONDS:
+            return
+        self._looked_at = now
+        for name, state in self._merger.sources.items():
+            clock = mark_clock(state.marks)
+            is_silent = clock is not None and clock == self._clocks.get(name)
+            self._clocks[name] = clock
+            topic = topics.changes(name)
+            found = {p: open_transaction(self._service.kafka, topic, p) for p in state.saved} if is_silent else {}
+            self._hidden[name] = ", ".join(f"{topic}[{p}] {o[0]} … {o[1]}" for p, o in found.items() if o)
+
     def _show(self) -> None:
         now = time.monotonic()
         if now - self._status_at < STATUS_SECONDS:
@@ -375,11 +400,12 @@ class _Session:
         self._status_at = now
         merger = self._merger
         holder = self._hold.look(merger)
+        self._look_for_hidden()
         status.count(merger, holder)
         metrics.SPOOLED_BYTES.labels(self._group).set(self._spool.size_bytes)
         metrics.REPEATS.labels(self._group).inc(merger.repeats_dropped - self._repeats)
         self._repeats = merger.repeats_dropped
-        self._service.health.show(status.status(merger, holder))
+        self._service.health.show(status.status(merger, holder, self._hidden))
         stopped = [name for name, state in merger.sources.items() if state.error]
         if stopped:
             self._service.health.not_ready(f"stopped: {', '.join(stopped)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -66,7 +67,9 @@ def _why(state: SourceState) -> str:
     return f"thread {watermark.thread} ({known}) has marked no further than {watermark.order}"
 
 
-def status(merger: Merger, holder: dict[str, Any] | None) -> dict[str, Any]:
+def status(
+    merger: Merger, holder: dict[str, Any] | None, hidden: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     return {
         "group": merger.group,
         "state": "stopped" if any(s.error for s in merger.sources.values()) else "running",
@@ -77,7 +80,10 @@ def status(merger: Merger, holder: dict[str, Any] | None) -> dict[str, Any]:
         "size_bytes": merger.size_bytes,
         "open_transactions": merger.open_count,
         "repeats_dropped": merger.repeats_dropped,
-        "sources": {name: _source(state) for name, state in sorted(merger.sources.items())},
+        "sources": {
+            name: {**_source(state), "hidden_by_open_transaction": (hidden or {}).get(name, "")}
+            for name, state in sorted(merger.sources.items())
+        },
     }
 
 

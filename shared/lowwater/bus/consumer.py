@@ -156,8 +156,17 @@ def read_to_end(
         consumer.close()
 
 
-def _ends(kafka: KafkaConfig, topic: str, partition: int) -> tuple[int, int]:
-    consumer = Consumer(consumer_settings(kafka, "lowwater.state", **{"isolation.level": "read_uncommitted"}))
+def open_transaction(kafka: KafkaConfig, topic: str, partition: int) -> tuple[int, int] | None:
+    """The offsets that an open Kafka transaction hides from readers, if one does."""
+    _, stable = _ends(kafka, topic, partition, "read_committed")
+    _, high = _ends(kafka, topic, partition)
+    return (stable, high) if stable < high else None
+
+
+def _ends(
+    kafka: KafkaConfig, topic: str, partition: int, isolation_level: str = "read_uncommitted"
+) -> tuple[int, int]:
+    consumer = Consumer(consumer_settings(kafka, "lowwater.state", **{"isolation.level": isolation_level}))
     try:
         while True:
             try:

@@ -84,11 +84,11 @@ class TransactionalProducer:
             except KafkaException as error:
                 raise as_bus_error(error, f"produce to {topic}") from error
 
-    def produce_batch(self, topic: str, messages: list[dict[str, Any]]) -> None:
-        """Messages are `{"key", "value", "partition"}`; those that find the queue full are tried again."""
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int = -1) -> None:
+        """Messages are `{"key", "value", "partition"}`, or all go to `partition`; a full queue is waited for."""
         while messages:
             try:
-                queued = self._producer.produce_batch(topic, messages)
+                queued = self._producer.produce_batch(topic, messages, partition)
             except KafkaException as error:
                 raise as_bus_error(error, f"produce to {topic}") from error
             if queued == len(messages):

@@ -89,7 +89,8 @@ def _source_text(columns: Sequence[PublishedColumn], width: int) -> str:
     """`body` for whatever comes; `insert`, `update` and `delete` for whole rows, with nothing left to decide."""
     names_a, masks_a, parts_a = _row_text("a", columns, width)
     names_b, masks_b, parts_b = _row_text("b", columns, width)
-    row_a, row_b = ", ".join(parts_a), ", ".join(parts_b)
+    # every column may have been dropped
+    row_a, row_b = ", ".join(parts_a) or "b''", ", ".join(parts_b) or "b''"
     ts = _MICROS.format(v="ts_us", w="long").replace("M[", "Q[", 1).replace("P + ", "")
     # all changes of a transaction often have one time
     time = ["        global T, TB", "        if ts_us != T:", f"            TB = {ts}", "            T = ts_us"]
@@ -103,7 +104,7 @@ def _source_text(columns: Sequence[PublishedColumn], width: int) -> str:
     lines = [
         "def write_row(row):",
         *(line[4:] for line in one),
-        f"    return J(({row_a},))" if parts_a else "    return b''",
+        f"    return J(({row_a},))",
         *function(
             "def body(op, before, after, ts_us, unchanged=()):",
             [],

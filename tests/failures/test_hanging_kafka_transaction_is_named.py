@@ -1,0 +1,44 @@
+"""P7: a frozen extractor leaves its Kafka transaction open; the merger's status names what that hides."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from lowwater import topics
+from lowwater.bus.consumer import open_transaction
+from tests.conftest import NewFleet
+from tests.harness import Workload, wait_until
+
+
+def test_open_transaction_is_named(new_fleet: NewFleet) -> None:
+    fleet = new_fleet()
+    source = fleet.sources[0]
+    work = Workload(fleet.cluster(), transactions=0, transfers=3)
+    extractor, merger = fleet.extractor(), fleet.merger()
+    fleet.wait_for_capture()
+    assert extractor.process is not None
+    pid = extractor.process.pid
+    partitions = range(fleet.settings.source(source).partitions)
+
+    def is_frozen_inside() -> bool:
+        """Freeze it again and again, until that was in the middle of a Kafka transaction."""
+        work.step(3)
+        os.kill(pid, signal.SIGSTOP)
+        if any(open_transaction(fleet.settings.kafka, topics.changes(source), p) for p in partitions):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    wait_until("a freeze inside a Kafka transaction", is_frozen_inside)
+
+    def names_it() -> bool:
+        found: dict[str, Any] = (merger.status() or {}).get("sources", {}).get(source, {})
+        return topics.changes(source) in found.get("hidden_by_open_transaction", "")
+
+    wait_until("the status to name the open transaction", names_it)
+    os.kill(pid, signal.SIGCONT)
+    work.cluster.heartbeat()
+    fleet.wait_for_all()
+    fleet.assert_good()

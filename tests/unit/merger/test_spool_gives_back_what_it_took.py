@@ -1,0 +1,160 @@
+"""Values and lanes on disk come back whole and in order, and their files go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.simulation.by_hand import ByHand, values_of
+from tests.simulation.topic import change_value
+
+from lowwater.positions import Order
+from lowwater_merger import spool as spool_module
+from lowwater_merger.assemble import Buffer
+from lowwater_merger.lanes import Lane, ReleaseKey, Waiting
+from lowwater_merger.spool import DiskSpool
+from lowwater_merger.watermark import PartitionMark
+
+
+@pytest.fixture
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiskSpool:
+    # small, so that a few values make several blocks and a few entries several files
+    monkeypatch.setattr(spool_module, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 1_000)
+    return DiskSpool(tmp_path / "spool")
+
+
+def _files(tmp_path: Path) -> int:
+    return len(list((tmp_path / "spool").iterdir()))
+
+
+def _waiting(number: int, spool: DiskSpool | None = None) -> Waiting:
+    mark = PartitionMark(3, 77, {1: Order.mark(4), 2: Order(5, 6)}, {1: "open", 2: "closed"})
+    buffer = Buffer("a", 1, 10 + number, mark if number % 2 else None)
+    buffer.values = [change_value(n, f"{number}-{n}") for n in range(1, 4)]
+    if spool is not None:
+        buffer.spool(spool.values())
+        buffer.values = [change_value(4, f"{number}-4")]
+    key = ReleaseKey(Order(number, 1), 1, f"t{number}")
+    skip = "why" if number % 5 == 0 else None
+    return Waiting(key, buffer, b"commit", 100 + number, 90, hash(number), 3, 50 + number, skip)
+
+
+def _seen(entry: Waiting) -> tuple[object, ...]:
+    mark = entry.buffer.mark
+    return (
+        entry.key, entry.commit, entry.clock_us, entry.commit_ts_us, entry.id_hash, entry.count, entry.commit_offset,
+        entry.skip, entry.memory_bytes, entry.size_bytes, entry.buffer.source, entry.buffer.partition,
+        entry.buffer.first_offset, mark and mark.record(), entry.buffer.count, entry.buffer.checksum,
+        list(entry.buffer.blocks()),
+    )  # fmt: skip
+
+
+def test_values_come_back_in_order_and_their_file_goes(spool: DiskSpool, tmp_path: Path) -> None:
+    values = spool.values()
+    first = [f"v{n}".encode() * 30 for n in range(20)]
+    second = [b"", b"x"]
+    values.append(first)
+    values.append(second)
+    blocks = list(values.blocks())
+    assert len(blocks) > 3
+    assert [v for block in blocks for v in block] == first + second
+    assert spool.size_bytes == values.size_bytes == sum(f.stat().st_size for f in (tmp_path / "spool").iterdir())
+    values.drop()
+    values.drop()
+    assert (spool.size_bytes, _files(tmp_path)) == (0, 0)
+    assert spool.written_bytes_total > 0
+
+
+def test_a_lane_comes_back_in_order_field_by_field_and_its_files_go(spool: DiskSpool, tmp_path: Path) -> None:
+    lane = Lane()
+    entries = [_waiting(n, spool if n % 3 == 0 else None) for n in range(1, 31)]
+    wanted = [_seen(entry) for entry in entries]
+    for entry in entries[:10]:
+        lane.append(entry)
+    memory = lane.memory_bytes
+    lane.spill(spool.lane())
+    assert lane.memory_bytes < memory
+    for entry in entries[10:]:
+        lane.append(entry)
+    assert len(lane) == 30
+    assert [entry.key for entry in lane.scan()] == [entry.key for entry in entries]
+    assert _files(tmp_path) > 10
+    found = []
+    while lane.head:
+        entry = lane.pop()
+        found.append(_seen(entry))
+        entry.buffer.drop()
+    assert found == wanted
+    assert (lane.memory_bytes, lane.size_bytes, len(lane)) == (0, 0, 0)
+    assert (spool.size_bytes, _files(tmp_path)) == (0, 0)
+
+
+def test_a_lane_that_was_emptied_can_be_spilled_again(spool: DiskSpool, tmp_path: Path) -> None:
+    lane = Lane()
+    for turn in range(3):
+        numbers = range(turn * 10 + 1, turn * 10 + 6)
+        for number in numbers:
+            lane.append(_waiting(number))
+        lane.spill(spool.lane())
+        assert [lane.pop().key.txid for _ in numbers] == [f"t{n}" for n in numbers]
+    assert (spool.size_bytes, _files(tmp_path)) == (0, 0)
+
+
+def test_a_lane_that_is_dropped_takes_its_files_and_those_of_its_large_values(spool: DiskSpool, tmp_path: Path) -> None:
+    lane = Lane()
+    for number in range(1, 20):
+        lane.append(_waiting(number, spool))
+    lane.spill(spool.lane())
+    lane.drop()
+    assert (spool.size_bytes, _files(tmp_path)) == (0, 0)
+
+
+def test_waiting_on_disk_needs_no_open_files(spool: DiskSpool) -> None:
+    """Thousands of large transactions may wait; a process may not have thousands of files open."""
+    before = len(os.listdir("/proc/self/fd"))
+    lane = Lane()
+    for number in range(1, 200):
+        lane.append(_waiting(number, spool))
+    lane.spill(spool.lane())
+    assert len(os.listdir("/proc/self/fd")) - before <= 1
+    spool.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_start_empties_the_directory(spool: DiskSpool, tmp_path: Path) -> None:
+    spool.values().append([b"left by the one before"])
+    DiskSpool(tmp_path / "spool")
+    assert _files(tmp_path) == 0
+
+
+def test_a_large_transaction_passes_through_the_disk_unchanged(spool: DiskSpool, tmp_path: Path) -> None:
+    group = ByHand(spool=spool)
+    group.mark({1: 0})
+    group.transaction("large", 5, changes=500)
+    while group.read_to[("a", 0)] < 400:
+        group.read(count=50)
+        group.merger.spill(1_000)
+        assert group.merger.memory_bytes <= 1_000
+    group.mark({1: 9})
+    group.read()
+    (released,) = group.released()
+    assert values_of(released) == [change_value(n, f"large-{n}") for n in range(1, 501)]
+    released.transaction.buffer.drop()
+    assert (group.merger.size_bytes, spool.size_bytes, _files(tmp_path)) == (0, 0, 0)
+
+
+def test_a_source_that_stops_leaves_no_file(spool: DiskSpool, tmp_path: Path) -> None:
+    group = ByHand(spool=spool)
+    group.mark({1: 0})
+    for seq in (1, 2, 3):
+        group.change("broken", seq)
+    group.change("open", 1)
+    group.read()
+    group.merger.spill(0)
+    assert _files(tmp_path) == 2
+    group.commit("broken", 5, changes=4)
+    group.read()
+    assert group.source().error is not None
+    assert (spool.size_bytes, _files(tmp_path)) == (0, 0)
