@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from zlib import crc32
 
-from bench.encoder import NOW_US, TABLE
+from bench.encoder import NOW_US, TABLE, row
 from lowwater import topics
 from lowwater.bus.producer import TransactionalProducer
 from lowwater.codec.encoder import TableEncoder
@@ -34,8 +34,9 @@ class ChangesWriter:
         self._producer = TransactionalProducer(self.settings.kafka, f"bench.{self.source}")
         self._producer.init()
         encoder = TableEncoder(TABLE, self.store.table_id(TABLE, self._topic))
-        row = (12345, 7, "owner 12345", 1_000_000, NOW_US)
-        self._header, self._body = encoder.header, encoder.body("u", row, row, NOW_US)
+        self._header = encoder.header
+        # not all alike: a hundred bodies, so that compression has something to do
+        self._bodies = [encoder.body("u", row(n), row(n + 1), NOW_US + n) for n in range(100)]
         self._scn = 1
         self._clock_us = time.time_ns() // 1000
         self._marks = dict.fromkeys(range(1, self.threads + 1), 0)
@@ -74,7 +75,8 @@ class ChangesWriter:
         partition = crc32(key) % self._partitions
         checksum = 0
         for start in range(1, changes + 1, 10_000):
-            values = [self._header + long(seq) + self._body for seq in range(start, min(start + 10_000, changes + 1))]
+            seqs = range(start, min(start + 10_000, changes + 1))
+            values = [self._header + long(seq) + self._bodies[seq % 100] for seq in seqs]
             checksum += sum(map(crc32, values))
             messages = [{"key": key, "value": value, "partition": partition} for value in values]
             self._producer.produce_batch(self._topic, messages)

@@ -111,9 +111,9 @@ def _raw(settings: Settings, source: str, values: list[tuple[int, bytes, bytes]]
     producer = TransactionalProducer(settings.kafka, f"bench.raw.{source}")
     producer.init()
     started = time.monotonic()
-    for start in range(0, len(values), 50_000):
+    for start in range(0, len(values), 200_000):
         producer.begin()
-        for at in range(start, min(start + 50_000, len(values)), 5_000):
+        for at in range(start, min(start + 200_000, len(values)), 5_000):
             slab = values[at : at + 5_000]
             producer.produce_batch(target.name, [{"key": k, "value": v, "partition": p} for p, k, v in slab])
         producer.commit()

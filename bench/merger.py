@@ -69,7 +69,7 @@ def _raw_loop(settings: Settings, source: str, records: int) -> float:
         batch = [{"key": m.key(), "value": m.value(), "partition": 0} for m in messages]
         size += sum(len(m.value() or b"") for m in messages)
         producer.produce_batch(target.name, batch)
-        if size > 8 << 20 or done >= records:
+        if size > 16 << 20 or done >= records:
             producer.commit()
             is_begun, size = False, 0
     seconds = time.monotonic() - started

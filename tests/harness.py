@@ -104,6 +104,7 @@ class Fleet:
         self._started: list[Service] = []
         self._clusters: list[Cluster] = []
         self._store: SchemaStore | None = None
+        self._codec: RecordCodec | None = None
 
     def _save(self) -> None:
         self.config.write_text(yaml.safe_dump(self._raw))
@@ -162,7 +163,9 @@ class Fleet:
 
     @property
     def codec(self) -> RecordCodec:
-        return self.store.record_codec()
+        if self._codec is None:
+            self._codec = self.store.record_codec()
+        return self._codec
 
     def ordered(self) -> list[Ordered]:
         return read_ordered(self.settings.kafka, self.codec, self.group)

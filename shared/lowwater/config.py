@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from lowwater.codec.rules import Mask
 from lowwater.errors import ConfigError
@@ -64,8 +64,8 @@ class RegistryConfig(Model):
 class BatchConfig(Model):
     """A Kafka transaction ends at the first of these."""
 
-    bytes_max: int = Field(default=8 * MEBIBYTE, ge=1024)
-    count_max: int = Field(default=50_000, ge=1)
+    bytes_max: int = Field(default=16 * MEBIBYTE, ge=1024)
+    count_max: int = Field(default=200_000, ge=1)
     milliseconds_max: int = Field(default=20, ge=1)
 
 
@@ -105,7 +105,7 @@ class GroupConfig(Model):
         default=20 * 1024 * MEBIBYTE, ge=1, description="beyond this reading is paused"
     )
     spool_directory: Path | None = None
-    release_bytes_max: int = Field(default=8 * MEBIBYTE, ge=1024, description="of one Kafka transaction")
+    release_bytes_max: int = Field(default=16 * MEBIBYTE, ge=1024, description="of one Kafka transaction")
     progress_seconds: float = Field(
         default=60.0, gt=0, description="progress is written this often without a release"
     )
@@ -170,6 +170,12 @@ def _get(where: dict[str, T], name: str, what: str) -> T:
     return where[name]
 
 
+def _where(error: Exception) -> str:
+    """Line and column only: the text there may hold a secret."""
+    mark = getattr(error, "problem_mark", None)
+    return f": line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', '')}" if mark else ""
+
+
 def load(path: Path | str | None = None) -> Settings:
     """Settings from a file and the environment; `LOWWATER_CONFIG` names the file if nothing else does."""
     path = path or os.environ.get("LOWWATER_CONFIG")
@@ -181,14 +187,16 @@ def load(path: Path | str | None = None) -> Settings:
             raise ConfigError(
                 f"config {path}: {error.strerror}", hint="give the path with --config"
             ) from error
-        except yaml.YAMLError as error:
-            raise ConfigError(f"config {path} is not YAML: {error}") from error
-        if not isinstance(data, dict):
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"config {path} is not YAML{_where(error)}") from None
+        if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
             raise ConfigError(
                 f"config {path} must be a mapping", hint="begin with `kafka:`, `sources:`, `groups:`"
             )
     try:
         return Settings(**data)
+    except SettingsError as error:
+        raise ConfigError(f"environment: {error}", hint="a mapping is JSON, or one variable for each value") from None
     except ValidationError as error:
         # the input itself is left out of the message: it may hold a secret
         lines = [

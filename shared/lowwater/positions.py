@@ -6,7 +6,8 @@ import struct
 from typing import NamedTuple
 
 U64_MAX = (1 << 64) - 1
-_PAIR = struct.Struct(">QQ")
+#: how an order lies in a record
+ORDER_PAIR = struct.Struct(">QQ")
 
 
 class Order(NamedTuple):
@@ -26,11 +27,11 @@ class Order(NamedTuple):
 
     def pack(self) -> bytes:
         """Sixteen bytes that compare as the pair does."""
-        return _PAIR.pack(self.major, self.minor)
+        return ORDER_PAIR.pack(self.major, self.minor)
 
     @classmethod
     def unpack(cls, data: bytes) -> Order:
-        major, minor = _PAIR.unpack(data)
+        major, minor = ORDER_PAIR.unpack(data)
         return cls(major, minor)
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from lowwater.codec.varint import long, read_long
 from lowwater.codec.wire import HEADER_SIZE, header, schema_id_of
 from lowwater.errors import CodecError, SchemaError
 from lowwater.ids import SchemaId
-from lowwater.positions import Order
+from lowwater.positions import ORDER_PAIR, Order
 from lowwater.records import (
     Abandon,
     Commit,
@@ -59,20 +59,22 @@ def encode_commit(c: Commit) -> bytes:
 
 
 def decode_commit(data: bytes, at: int = HEADER_SIZE) -> Commit:
+    """The one record that is decoded for every transaction: numbers of one byte, not below 0, are read in place."""
     try:
-        size, at = read_long(data, at)
+        size, at = (data[at] >> 1, at + 1) if not data[at] & 129 else read_long(data, at)
         source = data[at : at + size].decode()
-        thread, at = read_long(data, at + size)
-        size, at = read_long(data, at)
+        at += size
+        thread, at = (data[at] >> 1, at + 1) if not data[at] & 129 else read_long(data, at)
+        size, at = (data[at] >> 1, at + 1) if not data[at] & 129 else read_long(data, at)
         txid = data[at : at + size].decode()
         at += size
-        order = Order.unpack(data[at : at + 16])
-    except (struct.error, UnicodeDecodeError) as error:
+        order = Order(*ORDER_PAIR.unpack_from(data, at))
+        commit_ts_us, at = read_long(data, at + 16)
+        clock_us, at = read_long(data, at)
+        changes, at = (data[at] >> 1, at + 1) if not data[at] & 129 else read_long(data, at)
+        checksum, at = read_long(data, at)
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise CodecError(f"not a Commit: {error}") from error
-    commit_ts_us, at = read_long(data, at + 16)
-    clock_us, at = read_long(data, at)
-    changes, at = read_long(data, at)
-    checksum, at = read_long(data, at)
     return Commit(source, thread, txid, order, commit_ts_us, clock_us, changes, checksum)
 
 

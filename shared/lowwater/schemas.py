@@ -55,7 +55,7 @@ class SchemaStore:
             entry: SchemaEntry = generic.decode(value[HEADER_SIZE:], SchemaEntry)
             if schema_id not in self._by_id:
                 self._by_id[schema_id] = entry
-                self._by_text[entry.schema] = schema_id
+                self._by_text.setdefault(entry.schema, schema_id)
 
     def entries(self) -> dict[SchemaId, SchemaEntry]:
         return dict(self._by_id)

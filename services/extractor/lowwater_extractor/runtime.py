@@ -241,18 +241,19 @@ class _Session:
 
     def _end_batch(self) -> None:
         self._commit(all_at_end=all(m.at_end for m in self._marks.values()))
+
+    def _commit(self, all_at_end: bool) -> None:
+        """After each one, also in the middle of a poll: a source that is behind may never come to the end of one."""
+        with metrics.BATCH_SECONDS.labels(self._name).time():
+            self._publisher.commit(self._marks, all_at_end, now_us())
+        self._marked_at = time.monotonic()
+        metrics.BATCHES.labels(self._name).inc()
         self._stream.acknowledge({t: m.resume for t, m in self._marks.items()})
         fail_point("extractor.acknowledged")
         orders = {t: m.order for t, m in self._marks.items()}
         excluded = self._control.fold.excluded(self._name)
         self._held = self._lead.held(orders, excluded)
         self._extractor.health.ready()
-
-    def _commit(self, all_at_end: bool) -> None:
-        with metrics.BATCH_SECONDS.labels(self._name).time():
-            self._publisher.commit(self._marks, all_at_end, now_us())
-        self._marked_at = time.monotonic()
-        metrics.BATCHES.labels(self._name).inc()
 
     def _look_at_control(self) -> Wanted:
         now = time.monotonic()

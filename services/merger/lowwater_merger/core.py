@@ -206,12 +206,12 @@ class Merger:
 
     def feed(self, messages: Iterable[Message]) -> None:
         """Take records, in each partition's order. Changes are only appended: this loop is the hot path."""
-        kinds, open_ = self._kinds, self._open
+        kinds, open_, change = self._kinds, self._open, Kind.CHANGE
         added = 0
         for message in messages:
             value = message.value() or b""
             kind = kinds.get(value[:HEADER_SIZE])
-            if kind is Kind.CHANGE:
+            if kind is change:
                 key = message.key() or b""
                 buffer = open_.get(key)
                 if buffer is None:
@@ -444,15 +444,12 @@ def _check_place(
     state: SourceState, commit: Commit, key: ReleaseKey, mark: PartitionMark | None, partition: int
 ) -> None:
     """Everything that must hold before a commit may wait for its turn."""
-    where = {"source": state.name, "thread": commit.thread, "position": str(commit.order)}
     if commit.source != state.name:
-        raise MergeError(f"a commit of source {commit.source}", hint="two sources share a topic", **where)  # type: ignore[arg-type]
+        raise _misplaced(MergeError, state, commit, f"a commit of source {commit.source}", "two sources share a topic")
     if mark is None or commit.thread not in mark.orders:
-        raise UnknownThreadError(
-            f"transaction {commit.txid} of a thread that no mark has named",
-            hint="restart the extractor: it registers its threads before it publishes them",
-            **where,  # type: ignore[arg-type]
-        )
+        what = f"transaction {commit.txid} of a thread that no mark has named"
+        hint = "restart the extractor: it registers its threads before it publishes them"
+        raise _misplaced(UnknownThreadError, state, commit, what, hint)
     late = None
     tail = state.lanes.lane(partition, commit.thread).tail_key
     if key < state.last_key:
@@ -462,8 +459,10 @@ def _check_place(
     elif tail is not None and key <= tail:
         late = f"behind a later commit of its own thread, {tail.order}"
     if late:
-        raise LateError(
-            f"transaction {commit.txid} came too late: {late}",
-            hint="skip this transaction if its changes may be left out; it can no longer be put into its place",
-            **where,  # type: ignore[arg-type]
-        )
+        what = f"transaction {commit.txid} came too late: {late}"
+        hint = "skip this transaction if its changes may be left out; it can no longer be put into its place"
+        raise _misplaced(LateError, state, commit, what, hint)
+
+
+def _misplaced(error: type[MergeError], state: SourceState, commit: Commit, what: str, hint: str) -> MergeError:
+    return error(what, source=state.name, thread=commit.thread, position=str(commit.order), hint=hint)

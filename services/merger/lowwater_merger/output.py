@@ -49,7 +49,7 @@ class Output:
         entry = released.transaction
         if entry.skip is not None:
             self._put_skipped(prefix, released)
-        elif entry.buffer.spooled is None:
+        elif entry.buffer.spooled is None and entry.count <= SLAB:
             self._add(prefix, 1, entry.buffer.values)
             self._add(prefix, entry.count + 1, [entry.commit])
         else:
@@ -66,13 +66,15 @@ class Output:
         self._add(prefix, 1, [self._codec.encode(skipped)])
 
     def _put_large(self, prefix: bytes, released: Released) -> None:
-        """From disk, a block at a time."""
+        """A piece at a time: what the client has taken need not be here as well."""
         entry = released.transaction
         seq = 1
         for block in entry.buffer.blocks():
-            self._add(prefix, seq, block)
-            seq += len(block)
-            self._hand_over()
+            for start in range(0, len(block), SLAB):
+                slab = block[start : start + SLAB]
+                self._add(prefix, seq, slab)
+                seq += len(slab)
+                self._hand_over()
             self._check_time(released)
         self._add(prefix, seq, [entry.commit])
         entry.buffer.drop()

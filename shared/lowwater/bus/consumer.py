@@ -29,7 +29,11 @@ def consumer_settings(kafka: KafkaConfig, group_id: str, **more: Any) -> dict[st
         "isolation.level": "read_committed",
         # librdkafka's default of 64 MB for each partition would be most of our memory
         "queued.max.messages.kbytes": 8 * 1024,
-        "fetch.message.max.bytes": 2 * MEBIBYTE,
+        "queued.min.messages": 50_000,
+        # a full queue is emptied in milliseconds here; the client's default is to look again after a second
+        "fetch.queue.backoff.ms": 2,
+        # counted as compressed, and changes compress twenty times and more: a whole answer is unpacked at once
+        "fetch.message.max.bytes": MEBIBYTE // 4,
         "fetch.max.bytes": 18 * MEBIBYTE,
         "fetch.wait.max.ms": 100,
         **client_settings(kafka),

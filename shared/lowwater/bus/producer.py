@@ -49,8 +49,9 @@ class TransactionalProducer:
                 "linger.ms": 5,
                 "batch.num.messages": 100_000,
                 "batch.size": 1 << 20,
-                "queue.buffering.max.messages": 500_000,
-                "queue.buffering.max.kbytes": 48 * 1024,
+                # a message that waits costs the client some 300 bytes more than its own
+                "queue.buffering.max.messages": 100_000,
+                "queue.buffering.max.kbytes": 32 * 1024,
                 "retry.backoff.ms": int(RETRY_BACKOFF_SECONDS * 1000),
                 "statistics.interval.ms": int(STATISTICS_SECONDS * 1000),
                 "stats_cb": self._on_statistics,

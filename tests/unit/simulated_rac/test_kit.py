@@ -32,6 +32,16 @@ class FakeEncoder:
         rows = [None if row is None else tuple(row) for row in (before, after)]
         return pickle.dumps((op, self.table.full_name, *rows))
 
+    def insert(self, row: Any, ts_us: int) -> bytes:
+        return self.body("c", None, row, ts_us)
+
+    def update(self, rows: Any, ts_us: int) -> bytes:
+        width = len(self.table.columns)
+        return self.body("u", rows[:width], rows[width:], ts_us)
+
+    def delete(self, row: Any, ts_us: int) -> bytes:
+        return self.body("d", row, None, ts_us)
+
 
 class FakeEncoders:
     def encoder(self, table: TableSchema) -> Any:
