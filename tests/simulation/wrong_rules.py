@@ -28,7 +28,7 @@ class WrongRule:
 
 def _without_late_check(patch: pytest.MonkeyPatch) -> None:
     """So that it is the order itself that gives the rule away, not the core's own guard."""
-    patch.setattr(core, "_check_place", lambda *_: None)
+    patch.setattr(core, "check_place", lambda *_: None)
 
 
 def _nothing(_patch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,8 @@ from typing import NamedTuple, Protocol
 from lowwater.codec.wire import HEADER_SIZE
 from lowwater.errors import (
     CodecError,
-    DuplicateIdError,
-    LateError,
     LowwaterError,
     MergeError,
-    UnknownThreadError,
 )
 from lowwater.positions import ORDER_MIN
 from lowwater.record_codec import decode_commit, decode_mark
@@ -30,7 +27,9 @@ from lowwater_merger.assemble import (
     memory_bytes,
     without_repeats,
 )
+from lowwater_merger.checks import check_place, check_same
 from lowwater_merger.lanes import Lane, ReleaseKey, SpooledLane, Waiting
+from lowwater_merger.limits import pauses
 from lowwater_merger.release import Floor, SourceState, lowest
 from lowwater_merger.watermark import PartitionMark
 
@@ -291,7 +290,7 @@ class Merger:
         release_key = ReleaseKey(commit.order, commit.thread, commit.txid)
         if reason is None:
             try:
-                _check_place(state, commit, release_key, mark, partition)
+                check_place(state, commit, release_key, mark, partition)
                 if not buffer.fits(commit):
                     buffer = self._settled(buffer, commit)
             except LowwaterError:
@@ -315,16 +314,7 @@ class Merger:
         first = state.lanes.find(partition, commit.thread, commit.txid)
         if first is None:
             return False
-        seen = decode_commit(first.commit)
-        if (seen.order, seen.changes, seen.checksum) == (commit.order, commit.changes, commit.checksum):
-            return True
-        raise DuplicateIdError(
-            f"transaction id {commit.txid} is in use twice: at {seen.order} and at {commit.order}",
-            source=state.name,
-            thread=commit.thread,
-            position=str(commit.order),
-            hint="ids must be unique until released; was the source's position reset without its incarnation?",
-        )
+        return check_same(state, decode_commit(first.commit), commit)
 
     def _settled(self, buffer: Buffer, commit: Commit) -> Buffer:
         clean = Buffer(buffer.source, buffer.partition, buffer.first_offset, buffer.mark)
@@ -417,52 +407,5 @@ class Merger:
             lane.spill(self._spool.lane())
 
     def pauses(self, size_bytes_max: int) -> set[tuple[str, int]]:
-        """Partitions not to be read now: only ones whose reading cannot free anything.
-
-        Whole sources that do not hold the group; and in the holder's, partitions that are ahead of another
-        one: all that the lower mark can free has been read there. Any other pause could wait for a mark that
-        lies behind itself.
-        """
-        idle = {(s.name, p) for s in self.sources.values() if not s.is_read for p in s.saved}
-        best = lowest(self.sources.values())
-        if self.size_bytes <= size_bytes_max or best is None:
-            return idle
-        holder = best[1]
-        paused = idle
-        for state in self.sources.values():
-            if state is not holder:
-                paused |= {(state.name, p) for p in state.saved}
-                continue
-            for p, mark in enumerate(state.marks):
-                # ahead in all: one that is ahead in its clock and behind in a thread may be the one that holds
-                if mark is not None and any(mark.is_ahead_of(other) for other in state.marks):
-                    paused.add((state.name, p))
-        return paused
-
-
-def _check_place(
-    state: SourceState, commit: Commit, key: ReleaseKey, mark: PartitionMark | None, partition: int
-) -> None:
-    """Everything that must hold before a commit may wait for its turn."""
-    if commit.source != state.name:
-        raise _misplaced(MergeError, state, commit, f"a commit of source {commit.source}", "two sources share a topic")
-    if mark is None or commit.thread not in mark.orders:
-        what = f"transaction {commit.txid} of a thread that no mark has named"
-        hint = "restart the extractor: it registers its threads before it publishes them"
-        raise _misplaced(UnknownThreadError, state, commit, what, hint)
-    late = None
-    tail = state.lanes.lane(partition, commit.thread).tail_key
-    if key < state.last_key:
-        late = f"below {state.last_key.order}, which was released"
-    elif commit.order <= mark.orders[commit.thread]:
-        late = f"at or below its thread's own mark {mark.orders[commit.thread]}"
-    elif tail is not None and key <= tail:
-        late = f"behind a later commit of its own thread, {tail.order}"
-    if late:
-        what = f"transaction {commit.txid} came too late: {late}"
-        hint = "skip this transaction if its changes may be left out; it can no longer be put into its place"
-        raise _misplaced(LateError, state, commit, what, hint)
-
-
-def _misplaced(error: type[MergeError], state: SourceState, commit: Commit, what: str, hint: str) -> MergeError:
-    return error(what, source=state.name, thread=commit.thread, position=str(commit.order), hint=hint)
+        """Partitions not to be read now: of sources that are not read, and of others while there is too much."""
+        return pauses(self.sources.values(), self.size_bytes > size_bytes_max)

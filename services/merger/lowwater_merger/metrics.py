@@ -20,9 +20,7 @@ SPOOLED_BYTES = Gauge("lowwater_merger_spooled_bytes", "buffers on disk", _GROUP
 PAUSED = Gauge("lowwater_merger_paused_partitions", "partitions not read: buffers are full", _GROUP)
 WATERMARK = Gauge("lowwater_merger_watermark_major", "a source's watermark: its major number", _SOURCE)
 MARK = Gauge("lowwater_merger_mark_major", "a thread's mark: its major number", _THREAD)
-BEHIND = Gauge(
-    "lowwater_merger_mark_behind", "how far a thread's mark is behind the source's highest", _THREAD
-)
+BEHIND = Gauge("lowwater_merger_mark_behind", "how far a thread's mark is behind the source's highest", _THREAD)
 HOLDS = Gauge("lowwater_merger_holds_watermark", "1 for the thread that the others wait for", _THREAD)
 HELD_SECONDS = Gauge("lowwater_merger_held_seconds", "how long the same thread has held what waits", _GROUP)
 EXCLUDED = Gauge("lowwater_merger_thread_excluded", "1 while a thread is excluded", _THREAD)

@@ -167,9 +167,7 @@ class MergerService:
 
     def _run_session(self) -> bool:
         metrics.SESSIONS.labels(self.group).inc()
-        producer = TransactionalProducer(
-            self._settings.kafka, f"lowwater.merger.{self.group}", self.health.tick
-        )
+        producer = TransactionalProducer(self._settings.kafka, f"lowwater.merger.{self.group}", self.health.tick)
         consumer: AssignedConsumer | None = None
         spool: DiskSpool | None = None
         try:
@@ -349,9 +347,7 @@ class _Session:
             topic = topics.changes(name)
             positions[name] = {p: o for (t, p), o in self._consumer.positions.items() if t == topic}
         progress = self._merger.progress(positions)
-        offsets = {
-            (topics.changes(s.source), p.partition): p.offset for s in progress.sources for p in s.partitions
-        }
+        offsets = {(topics.changes(s.source), p.partition): p.offset for s in progress.sources for p in s.partitions}
         self._output.commit(progress, offsets, self._consumer.group_metadata())
         self._released_bytes = 0
         self._progress_at = time.monotonic()

@@ -67,9 +67,7 @@ def _why(state: SourceState) -> str:
     return f"thread {watermark.thread} ({known}) has marked no further than {watermark.order}"
 
 
-def status(
-    merger: Merger, holder: dict[str, Any] | None, hidden: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def status(merger: Merger, holder: dict[str, Any] | None, hidden: Mapping[str, str] | None = None) -> dict[str, Any]:
     return {
         "group": merger.group,
         "state": "stopped" if any(s.error for s in merger.sources.values()) else "running",
