@@ -132,6 +132,8 @@ class PartitionProgress:
     offset: int
     #: the last mark before `offset`, never the newest one seen
     mark: Mark | None
+    #: behind the last commit or mark that was read, released or not
+    heard: int = 0
 
 
 @dataclass(frozen=True, slots=True)

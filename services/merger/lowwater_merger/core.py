@@ -255,6 +255,7 @@ class Merger:
                     source=state.name,
                     hint="only the extractor may write to a changes topic",
                 )
+            state.hear(message.partition() or 0, message.offset() or 0)
         except MergeError as error:
             self.stop(state.name, error)
         except CodecError as error:

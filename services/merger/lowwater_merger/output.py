@@ -109,6 +109,9 @@ class Output:
         key = self._codec.key(self._group)
         self._producer.produce(topics.progress(self._group), key, self._codec.encode(progress), 0)
         fail_point("merger.progress_produced")
+        # once the records are there, the last transaction is over for the broker, too: asked sooner, it refuses the
+        # offsets, and the client asks again only after its retry backoff, a quarter of a second
+        self._producer.flush()
         # only a mirror, so that ordinary lag tools work: these can expire, progress cannot
         self._producer.send_offsets(offsets, group_metadata)
         self._producer.commit()

@@ -8,6 +8,7 @@ can release nothing any more, and the lowest clock goes out once it is below the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from lowwater.errors import MergeError
@@ -37,6 +38,9 @@ class SourceState:
         self.marks: list[PartitionMark | None] = [
             PartitionMark.of(p.mark) if p.mark else None for p in sorted(saved.partitions, key=lambda p: p.partition)
         ]
+        #: behind the last commit or mark, by partition; and the partitions that have not been read so far again
+        self.heard: dict[int, int] = {p.partition: p.heard for p in saved.partitions}
+        self.behind: set[int] = {p.partition for p in saved.partitions if p.heard > p.offset}
         self.lanes = Lanes()
         self.clock_us = saved.clock_us
         self.last_key = ReleaseKey(saved.order, saved.thread, saved.txid)
@@ -82,6 +86,14 @@ class SourceState:
             self.released.setdefault(thread, (ORDER_MIN, ""))
         self._watermark = self._floor = None
 
+    def hear(self, partition: int, offset: int) -> None:
+        """A commit or a mark at this offset has been taken."""
+        if offset >= self.heard[partition] - 1:
+            self.heard[partition] = offset + 1
+            if partition in self.behind:
+                self.behind.discard(partition)
+                self.touched()
+
     def reconsider(self) -> None:
         """Other threads count now."""
         self._watermark = self._floor = None
@@ -98,7 +110,9 @@ class SourceState:
 
     def _find_floor(self) -> tuple[Floor, Waiting | None]:
         lowest = self.clock_us + 1
-        if self.error is not None:
+        # the marks of an excluded thread hold nothing back: what was waiting of it before a restart must be read
+        # again before anything goes past it
+        if self.error is not None or (self.excluded and self.behind):
             return Floor(lowest, self.name), None
         first = self.lanes.first()
         if first is not None and first.key.order <= self.watermark().order:
@@ -151,9 +165,12 @@ class SourceState:
                 if open_from and partition in open_from:
                     needed.append(open_from[partition])
                 offset, before = min(needed, key=lambda n: n[0])
-                if offset > self.saved[partition].offset:
+                last = self.saved[partition]
+                if offset > last.offset:
                     record = before.record() if before else None
-                    self.saved[partition] = PartitionProgress(partition, offset, record)
+                    self.saved[partition] = PartitionProgress(partition, offset, record, self.heard[partition])
+                elif self.heard[partition] > last.heard:
+                    self.saved[partition] = replace(last, heard=self.heard[partition])
         threads = (ReleasedThread(t, order, txid) for t, (order, txid) in sorted(self.released.items()))
         return SourceProgress(
             source=self.name,

@@ -253,3 +253,18 @@ def test_a_thread_that_was_named_is_not_forgotten_by_going_back() -> None:
     group.save()
     group.restart()
     assert group.source().is_out
+
+
+def test_what_waited_of_an_excluded_thread_is_read_again_before_anything_goes_past_it() -> None:
+    group = ByHand()
+    group.mark({1: 0, 2: 0})
+    group.transaction("t70", 70)
+    group.mark({1: 100, 2: 50})
+    group.transaction("t60", 60, thread=2)
+    group.read()
+    group.merger.exclude("a", 2, "its node is gone")
+    group.save()
+    group.restart()
+    group.read(count=3)
+    assert group.release() == [], "t60 was read before the restart, and its own mark no longer holds anything"
+    assert group.read_and_release() == ["t60", "t70"]
