@@ -74,7 +74,7 @@ def wait_until(check: Callable[[], Any], seconds: float, what: str) -> float:
     while not check():
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {seconds} s for {what}")
-        time.sleep(0.02)
+        time.sleep(0.1)
     return time.monotonic()
 
 

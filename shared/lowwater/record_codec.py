@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from lowwater.codec import generic
@@ -135,6 +135,19 @@ class RecordCodec:
         fast = _FAST.get(type(record))
         body: bytes = fast(record) if fast else generic.encode(record)
         return self.headers[type(record).__name__] + body
+
+    def commit_encoder(self, source: str) -> Callable[[int, str, Order, int, int, int, int], bytes]:
+        """For one source's commits: (thread, txid, order, commit_ts_us, clock_us, changes, checksum) → value."""
+        head = self.headers[Commit.__name__] + _text(source)
+        join, pack = b"".join, ORDER_PAIR.pack
+
+        def encode(
+            thread: int, txid: str, order: Order, commit_ts_us: int, clock_us: int, changes: int, checksum: int
+        ) -> bytes:
+            ends = (long(commit_ts_us), long(clock_us), long(changes), long(checksum))
+            return join((head, long(thread), _text(txid), pack(*order), *ends))
+
+        return encode
 
     def record_type(self, value: bytes) -> type | None:
         """Which record of ours this is; None for a table's change."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import fastavro
@@ -13,6 +14,7 @@ from lowwater.codec.rules import ColumnRules, published
 from lowwater.codec.table import TableSchema
 from lowwater.codec.wire import HEADER_SIZE
 from lowwater.config import ColumnsConfig
+from lowwater.errors import ConfigError
 from lowwater.ids import SchemaId
 from lowwater.schemas import SchemaStore
 from lowwater.secrets import resolve
@@ -20,6 +22,17 @@ from lowwater.secrets import resolve
 
 def column_rules(config: ColumnsConfig) -> ColumnRules:
     return ColumnRules(frozenset(config.drop), dict(config.mask), resolve(config.hash_key).encode())
+
+
+def check_rules(rules: ColumnRules, tables: Iterable[TableSchema], source: str) -> None:
+    """A slip of the pen would publish what a rule is to hide. A table may come later, so only columns are checked."""
+    known = {table.full_name: [column.name for column in table.columns] for table in tables}
+    for name in sorted({*rules.drop, *(rules.mask or {})}):
+        table, _, column = name.rpartition(".")
+        if table in known and column not in known[table]:
+            raise ConfigError(
+                f"columns: {table} has no column {column}", source=source, hint=f"known: {', '.join(known[table])}"
+            )
 
 
 class RegisteredEncoders:

@@ -8,7 +8,7 @@ same, publishing goes on behind it; if not, an `Abandon` drops the prefix and it
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -25,7 +25,6 @@ from lowwater.positions import ORDER_MIN, Order
 from lowwater.record_codec import RecordCodec
 from lowwater.records import (
     Abandon,
-    Commit,
     InProgress,
     Mark,
     MarkedThread,
@@ -34,14 +33,16 @@ from lowwater.records import (
 )
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.encoders import RegisteredEncoders
-from lowwater_extractor.source import Frame, SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor.source import SourceTransaction, ThreadMark, ThreadState
 
 #: how long a source that is behind may fill one batch
 FILL_SECONDS_MAX = 1.0
 #: changes handed to the client at once
 SLAB = 5_000
-#: seq 1 … 8191 as varints
+#: seq 0 … 8191 as varints
 _SEQS = SMALL[0::2]
+SMALL_COUNT = 500
+_SMALL_SEQS = _SEQS[1 : SMALL_COUNT + 1]
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -62,6 +63,8 @@ class Publisher:
         self._batch = batch
         self._partitions = partitions
         self._slab = min(SLAB, batch.count_max)
+        self._small_count = min(SMALL_COUNT, batch.count_max - 1)
+        self._encode_commit = codec.commit_encoder(position.source)
         self._topic = topics.changes(position.source)
         self._position = position
         self._published: dict[int, Order] = {t.thread: t.published for t in position.threads}
@@ -132,12 +135,17 @@ class Publisher:
         key = self._key(transaction.thread, transaction.txid)
         partition = partition_of(key, self._partitions)
         before = self.bytes_total
-        count, checksum = self._add_changes(transaction, key, partition)
-        commit = Commit(
-            self._position.source, transaction.thread, transaction.txid, transaction.order,
-            transaction.commit_ts_us, self._clock.of_commit(transaction.commit_ts_us, now_us), count, checksum,
-        )  # fmt: skip
-        self._put([self._codec.encode(commit)], key, partition)
+        if self._position.in_progress is None and self._is_small(transaction):
+            # nearly all transactions are small: their changes and their commit go in one piece
+            last = [h + s + b for (h, b), s in zip(transaction.changes, _SMALL_SEQS, strict=False)]
+            count, checksum = len(last), sum(map(crc32, last))
+        else:
+            last = []
+            count, checksum = self._add_changes(transaction, key, partition)
+        clock_us = self._clock.of_commit(transaction.commit_ts_us, now_us)
+        ends = (transaction.commit_ts_us, clock_us, count, checksum)
+        last.append(self._encode_commit(thread, transaction.txid, transaction.order, *ends))
+        self._put(last, key, partition)
         if self._position.in_progress is not None and self._is_in_progress(transaction):
             self._position = replace(self._position, in_progress=None)
         self._published[thread] = transaction.order
@@ -145,12 +153,15 @@ class Publisher:
         self.changes_total += count
         return self.bytes_total - before
 
+    def _is_small(self, transaction: SourceTransaction) -> bool:
+        return transaction.count <= self._small_count and transaction.size_bytes <= self._batch.bytes_max
+
     def _add_changes(self, transaction: SourceTransaction, key: bytes, partition: int) -> tuple[int, int]:
-        values = self._values(transaction.changes)
+        values = self._values(transaction)
         count = checksum = 0
         if self._position.in_progress is not None and self._is_in_progress(transaction):
             count, checksum = self._behind_prefix(transaction, key, partition)
-            values = self._values(islice(iter(transaction.changes), count, None), count)
+            values = self._values(transaction, count)
         for slab in values:
             checksum += sum(map(crc32, slab))
             count += len(slab)
@@ -159,11 +170,14 @@ class Publisher:
                 self._commit_prefix(transaction, count, checksum)
         return count, checksum
 
-    def _values(self, changes: Iterable[Frame], done: int = 0) -> Iterator[list[bytes]]:
-        """Values with their seq, a slab at a time."""
-        frames = iter(changes)
-        seq = done + 1
-        while slab := list(islice(frames, self._slab)):
+    def _values(
+        self, transaction: SourceTransaction, start: int = 0, stop: int | None = None
+    ) -> Iterator[list[bytes]]:
+        """Values with their seq, a slab at a time: of large rows about as many as make a batch."""
+        frames = islice(iter(transaction.changes), start, stop)
+        size = min(self._slab, 1 + self._batch.bytes_max * transaction.count // max(1, transaction.size_bytes))
+        seq = start + 1
+        while slab := list(islice(frames, size)):
             if seq + len(slab) < SMALL_END // 2:
                 yield [h + s + b for (h, b), s in zip(slab, _SEQS[seq : seq + len(slab)], strict=True)]
             else:
@@ -206,7 +220,7 @@ class Publisher:
         assert open_ is not None
         count = checksum = 0
         if open_.changes <= transaction.count:
-            for slab in self._values(islice(iter(transaction.changes), open_.changes)):
+            for slab in self._values(transaction, 0, open_.changes):
                 checksum += sum(map(crc32, slab))
                 count += len(slab)
         if (count, checksum) == (open_.changes, open_.checksum):

@@ -28,7 +28,7 @@ from lowwater.records import Position, Wanted
 from lowwater.schemas import SchemaStore, open_store
 from lowwater_extractor import metrics
 from lowwater_extractor.clock import SourceClock
-from lowwater_extractor.encoders import RegisteredEncoders, column_rules
+from lowwater_extractor.encoders import RegisteredEncoders, check_rules, column_rules
 from lowwater_extractor.lead import LeadLimit
 from lowwater_extractor.publish import Publisher
 from lowwater_extractor.source import Polled, Source, Stream, ThreadMark
@@ -123,6 +123,8 @@ class Extractor:
             position = self._read_position(source)
             clock = SourceClock(position.clock_us, int(self._config.clock_ahead_seconds_max * 1e6))
             rules = column_rules(self._config.columns)
+            if rules.drop or rules.mask:
+                check_rules(rules, source.discover(), self.name)
             encoders = RegisteredEncoders(self._store, topics.changes(self.name), rules)
             publisher = Publisher(
                 producer, self._codec, encoders, self._config.batch, self._config.partitions, position, clock

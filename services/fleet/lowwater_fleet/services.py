@@ -63,7 +63,7 @@ class Service:
         if self.last_code is None:
             self.last_code = self.process.returncode
             ran_seconds = time.monotonic() - self._started_at
-            self._failures = 0 if ran_seconds > HEALTHY_SECONDS else self._failures + 1
+            self._failures = 1 if ran_seconds > HEALTHY_SECONDS else self._failures + 1
             self._next_start_at = time.monotonic() + BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS)) - 1]
         if self.last_code == STOPPED_CODE or time.monotonic() < self._next_start_at:
             return
