@@ -1,0 +1,236 @@
+"""The merger's loop between a start and a doubt: read, release, commit, show."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import structlog
+
+from lowwater import topics
+from lowwater.bus.admin import Admin
+from lowwater.bus.consumer import AssignedConsumer, open_transaction
+from lowwater.config import GroupConfig, KafkaConfig
+from lowwater.control import ControlReader
+from lowwater.failpoints import fail_point
+from lowwater.health import Health
+from lowwater.records import Wanted
+from lowwater_merger import metrics, status
+from lowwater_merger.core import Merger
+from lowwater_merger.output import Output
+from lowwater_merger.spool import DiskSpool
+from lowwater_merger.watermark import mark_clock
+from lowwater_merger.words import obey
+
+CONSUME_COUNT = 10_000
+CONSUME_SECONDS = 0.005
+#: fewer records than this at a time: everything there was has been read
+CAUGHT_UP_COUNT = 1_000
+#: how long a merger that is behind may fill one Kafka transaction
+FILL_SECONDS_MAX = 0.5
+CONTROL_SECONDS = 0.5
+STATUS_SECONDS = 0.5
+#: a source that has not marked for this long may be hidden behind an open Kafka transaction
+HANGING_SECONDS = 5.0
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Host(Protocol):
+    """What a session needs of its service."""
+
+    group: str
+    config: GroupConfig
+    health: Health
+
+    @property
+    def is_stopping(self) -> bool: ...
+
+    @property
+    def kafka(self) -> KafkaConfig: ...
+
+    def forget_too_large(self) -> None: ...
+
+
+class Session:
+    """The loop between a start and a doubt."""
+
+    def __init__(
+        self, service: Host, merger: Merger, spool: DiskSpool, consumer: AssignedConsumer,
+        output: Output, admin: Admin, control: ControlReader,
+    ) -> None:  # fmt: skip
+        self._service = service
+        self._group = service.group
+        self._config = service.config
+        self._merger = merger
+        self._spool = spool
+        self._consumer = consumer
+        self._output = output
+        self._admin = admin
+        self._control = control
+        self._hold = status.HoldWatch(service.group, self._config.hold_alarm_seconds)
+        self._log: Any = structlog.get_logger().bind(service="merger", group=service.group)
+        self._released_bytes = 0
+        self._progress_at = time.monotonic()
+        self._control_at = 0.0
+        self._status_at = 0.0
+        self._deleted_at = time.monotonic()
+        self._deleted: dict[tuple[str, int], int] = {}
+        self._repeats = 0
+        self._stopped: set[str] = set()
+        self._looked_at = time.monotonic()
+        self._clocks: dict[str, int | None] = {}
+        #: per source the offsets that an open Kafka transaction hides
+        self._hidden: dict[str, str] = {}
+
+    def run(self) -> bool:
+        merger = self._merger
+        self._log.info("session", next_gsn=merger.next_gsn, sources=sorted(merger.sources))
+        while not self._service.is_stopping:
+            self._service.health.tick()
+            if not self._look_at_control():
+                return False
+            messages = self._consumer.consume(CONSUME_COUNT, CONSUME_SECONDS)
+            merger.feed(messages)
+            self._seek()
+            self._release()
+            merger.spill(self._config.memory_bytes_max)
+            self._pause()
+            if self._is_due(len(messages)):
+                self._commit()
+            self._delete()
+            self._show()
+        return False
+
+    def _is_due(self, consumed: int) -> bool:
+        """Small Kafka transactions are for those who wait for them: a merger that is behind fills them."""
+        since_seconds = time.monotonic() - self._progress_at
+        if not self._output.is_begun:
+            return since_seconds > self._config.progress_seconds
+        return consumed < CAUGHT_UP_COUNT or since_seconds > FILL_SECONDS_MAX
+
+    def _look_at_control(self) -> bool:
+        """False once the group is to be stopped."""
+        now = time.monotonic()
+        if now - self._control_at < CONTROL_SECONDS:
+            return True
+        self._control_at = now
+        self._control.poll()
+        wanted = self._control.fold.get("group", self._group)
+        if wanted.control.wanted is Wanted.STOPPED:
+            return False
+        if obey(self._merger, wanted, now_us()):
+            self._service.forget_too_large()
+            self._seek()
+            self._commit()
+        while self._control.fold.get("group", self._group).control.wanted is Wanted.PAUSED:
+            if self._service.is_stopping:
+                return False
+            self._service.health.tick()
+            self._service.health.show({**status.status(self._merger, None), "state": "paused"})
+            self._control.poll()
+            time.sleep(0.2)
+        return True
+
+    def _seek(self) -> None:
+        """A source that was stopped, excluded or included is read again from its last progress."""
+        for name in self._merger.rewound:
+            state = self._merger.sources[name]
+            self._consumer.seek({(topics.changes(name), p): s.offset for p, s in state.saved.items()})
+            if state.error is not None and name not in self._stopped:
+                self._stopped.add(name)
+                self._log.error("source stopped", **state.error.fields())
+                metrics.ERRORS.labels(self._group, type(state.error).__name__).inc()
+            elif state.error is None:
+                self._stopped.discard(name)
+        self._merger.rewound.clear()
+
+    def _release(self) -> None:
+        merger, output = self._merger, self._output
+        latency = metrics.LATENCY.labels(self._group)
+        count = changes = skipped = 0
+        # every one when few wait, every sixteenth in a rush: an observation costs more than a change
+        sampled = 15 if sum(s.lanes.count for s in merger.sources.values()) > 1000 else 0
+        now = now_us()
+        while (released := merger.release()) is not None:
+            self._released_bytes += output.put(released)
+            count += 1
+            changes += released.transaction.count
+            skipped += released.transaction.skip is not None
+            if count & sampled == 0:
+                latency.observe(max(0.0, (now - released.transaction.commit_ts_us) / 1e6))
+            if self._released_bytes >= self._config.release_bytes_max:
+                self._commit()
+                now = now_us()
+        metrics.RELEASED.labels(self._group).inc(count)
+        metrics.RELEASED_CHANGES.labels(self._group).inc(changes)
+        metrics.SKIPPED.labels(self._group).inc(skipped)
+
+    def _commit(self) -> None:
+        positions: dict[str, dict[int, int]] = {}
+        for name in self._merger.sources:
+            topic = topics.changes(name)
+            positions[name] = {p: o for (t, p), o in self._consumer.positions.items() if t == topic}
+        progress = self._merger.progress(positions)
+        offsets = {(topics.changes(s.source), p.partition): p.offset for s in progress.sources for p in s.partitions}
+        self._output.commit(progress, offsets, self._consumer.group_metadata())
+        self._released_bytes = 0
+        self._progress_at = time.monotonic()
+
+    def _pause(self) -> None:
+        pauses = self._merger.pauses(self._config.spool_bytes_max)
+        self._consumer.pause({(topics.changes(name), p) for name, p in pauses})
+        metrics.PAUSED.labels(self._group).set(len(pauses))
+
+    def _delete(self) -> None:
+        """Old changes go only behind progress that is durable."""
+        now = time.monotonic()
+        if now - self._deleted_at < self._config.delete_seconds or self._output.is_begun:
+            return
+        self._deleted_at = now
+        offsets = {
+            (topics.changes(name), p): saved.offset
+            for name, state in self._merger.sources.items()
+            for p, saved in state.saved.items()
+            if saved.offset > self._deleted.get((topics.changes(name), p), 0)
+        }
+        if offsets:
+            fail_point("merger.before_delete")
+            self._admin.delete_records(offsets)
+            fail_point("merger.after_delete")
+            self._deleted.update(offsets)
+
+    def _look_for_hidden(self) -> None:
+        """A source that no longer marks may be hidden behind a Kafka transaction that nobody has ended."""
+        now = time.monotonic()
+        if now - self._looked_at < HANGING_SECONDS:
+            return
+        self._looked_at = now
+        for name, state in self._merger.sources.items():
+            clock = mark_clock(state.marks)
+            is_silent = clock is not None and clock == self._clocks.get(name)
+            self._clocks[name] = clock
+            topic = topics.changes(name)
+            found = {p: open_transaction(self._service.kafka, topic, p) for p in state.saved} if is_silent else {}
+            self._hidden[name] = ", ".join(f"{topic}[{p}] {o[0]} … {o[1]}" for p, o in found.items() if o)
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._status_at < STATUS_SECONDS:
+            return
+        self._status_at = now
+        merger = self._merger
+        holder = self._hold.look(merger)
+        self._look_for_hidden()
+        status.count(merger, holder)
+        metrics.SPOOLED_BYTES.labels(self._group).set(self._spool.size_bytes)
+        metrics.REPEATS.labels(self._group).inc(merger.repeats_dropped - self._repeats)
+        self._repeats = merger.repeats_dropped
+        self._service.health.show(status.status(merger, holder, self._hidden))
+        stopped = [name for name, state in merger.sources.items() if state.error]
+        if stopped:
+            self._service.health.not_ready(f"stopped: {', '.join(stopped)}")
+        else:
+            self._service.health.ready()
