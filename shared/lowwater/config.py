@@ -98,24 +98,14 @@ class SourceConfig(Model):
 
 class GroupConfig(Model):
     sources: list[Name] = Field(min_length=1)
-    memory_bytes_max: int = Field(
-        default=64 * MEBIBYTE, ge=65536, description="buffers beyond this go to disk"
-    )
-    spool_bytes_max: int = Field(
-        default=20 * 1024 * MEBIBYTE, ge=1, description="beyond this reading is paused"
-    )
+    memory_bytes_max: int = Field(default=64 * MEBIBYTE, ge=65536, description="buffers beyond this go to disk")
+    spool_bytes_max: int = Field(default=20 * 1024 * MEBIBYTE, ge=1, description="beyond this reading is paused")
     spool_directory: Path | None = None
     release_bytes_max: int = Field(default=16 * MEBIBYTE, ge=1024, description="of one Kafka transaction")
-    progress_seconds: float = Field(
-        default=60.0, gt=0, description="progress is written this often without a release"
-    )
+    progress_seconds: float = Field(default=60.0, gt=0, description="progress is written this often without a release")
     delete_seconds: float = Field(default=10.0, gt=0, description="changes behind progress are deleted this often")
-    retention_hours: float = Field(
-        default=168.0, description="of the ordered topic; below 0 it is kept for ever"
-    )
-    hold_alarm_seconds: float = Field(
-        default=60.0, gt=0, description="a watermark held this long raises an alarm"
-    )
+    retention_hours: float = Field(default=168.0, description="of the ordered topic; below 0 it is kept for ever")
+    hold_alarm_seconds: float = Field(default=60.0, gt=0, description="a watermark held this long raises an alarm")
     http: HttpConfig = HttpConfig()
 
 
@@ -184,23 +174,16 @@ def load(path: Path | str | None = None) -> Settings:
         try:
             data = yaml.safe_load(Path(path).read_text()) or {}
         except OSError as error:
-            raise ConfigError(
-                f"config {path}: {error.strerror}", hint="give the path with --config"
-            ) from error
+            raise ConfigError(f"config {path}: {error.strerror}", hint="give the path with --config") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ConfigError(f"config {path} is not YAML{_where(error)}") from None
         if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
-            raise ConfigError(
-                f"config {path} must be a mapping", hint="begin with `kafka:`, `sources:`, `groups:`"
-            )
+            raise ConfigError(f"config {path} must be a mapping", hint="begin with `kafka:`, `sources:`, `groups:`")
     try:
         return Settings(**data)
     except SettingsError as error:
         raise ConfigError(f"environment: {error}", hint="a mapping is JSON, or one variable for each value") from None
     except ValidationError as error:
         # the input itself is left out of the message: it may hold a secret
-        lines = [
-            f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}"
-            for e in error.errors(include_input=False)
-        ]
+        lines = [f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors(include_input=False)]
         raise ConfigError(f"config {path or '(environment)'}: " + "; ".join(lines)) from None

@@ -54,9 +54,7 @@ class ControlFold:
 class ControlReader:
     """Follows the topic for one process."""
 
-    def __init__(
-        self, kafka: KafkaConfig, codec: RecordCodec, on_wait: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, kafka: KafkaConfig, codec: RecordCodec, on_wait: Callable[[str], None] | None = None) -> None:
         self._codec = codec
         self.fold = ControlFold()
         messages, end = read_to_end(kafka, topics.CONTROL, on_wait=on_wait)

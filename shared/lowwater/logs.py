@@ -15,9 +15,7 @@ def configure(settings: Settings, **context: str) -> structlog.stdlib.BoundLogge
     """Set up for this process; `context` goes with every event."""
     level = logging.getLevelNamesMapping().get(settings.log_level.upper())
     if level is None:
-        raise ConfigError(
-            f"log_level {settings.log_level!r} is not a level", hint="debug, info, warning or error"
-        )
+        raise ConfigError(f"log_level {settings.log_level!r} is not a level", hint="debug, info, warning or error")
     renderer: structlog.types.Processor = (
         structlog.processors.JSONRenderer()
         if settings.log_format == "json"

@@ -9,9 +9,7 @@ from pathlib import Path
 from lowwater.errors import ConfigError
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
-_SECRET_NAME = re.compile(
-    r"password|secret|token|hash_key|sasl\.oauthbearer\.config|ssl\.key\.pem", re.IGNORECASE
-)
+_SECRET_NAME = re.compile(r"password|secret|token|hash_key|sasl\.oauthbearer\.config|ssl\.key\.pem", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
@@ -21,9 +19,7 @@ def is_secret_name(name: str) -> bool:
 def check_reference(name: str, value: str) -> str:
     """A setting that holds a secret must be a reference as a whole."""
     if value and is_secret_name(name) and not _REFERENCE.fullmatch(value):
-        raise ValueError(
-            f"{name} holds a secret: write ${{env:NAME}} or ${{file:/path}} instead of the value"
-        )
+        raise ValueError(f"{name} holds a secret: write ${{env:NAME}} or ${{file:/path}} instead of the value")
     return value
 
 
@@ -39,8 +35,6 @@ def resolve(value: str) -> str:
         try:
             return Path(name).read_text().rstrip("\n")
         except OSError as error:
-            raise ConfigError(
-                f"secret file {name}: {error.strerror}", hint="mount it, or mend the path"
-            ) from error
+            raise ConfigError(f"secret file {name}: {error.strerror}", hint="mount it, or mend the path") from error
 
     return _REFERENCE.sub(filled, value)

@@ -210,9 +210,7 @@ def lowwater(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
 def half_started(broker: EmbeddedKafka) -> subprocess.Popen[str]:
     """`lowwater kafka start` at a moment when the broker runs and does not serve yet."""
     command = ["kafka", "start", "--directory", str(broker.directory), "--port", "0"]
-    start = subprocess.Popen(
-        [sys.executable, "-m", "lowwater_fleet.cli", *command], stderr=subprocess.PIPE, text=True
-    )
+    start = subprocess.Popen([sys.executable, "-m", "lowwater_fleet.cli", *command], stderr=subprocess.PIPE, text=True)
     while broker.pid is None:
         assert start.poll() is None, start.communicate()
         time.sleep(0.01)
@@ -252,9 +250,7 @@ def test_a_start_that_was_killed_half_way_is_taken_up_by_the_next(new_kafka: New
 
 
 def test_missing_jars_are_one_line_and_a_hint(new_kafka: NewKafka, tmp_path: Path) -> None:
-    answer = lowwater(
-        "kafka", "start", "--directory", str(new_kafka().directory), LOWWATER_JARS=str(tmp_path)
-    )
+    answer = lowwater("kafka", "start", "--directory", str(new_kafka().directory), LOWWATER_JARS=str(tmp_path))
     assert answer.returncode == 1
     assert "make jars" in answer.stderr
     assert "Traceback" not in answer.stderr

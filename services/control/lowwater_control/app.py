@@ -62,9 +62,7 @@ class Lookup:
 
 
 def create_app(open_store: Callable[[], SchemaStore]) -> FastAPI:
-    app = FastAPI(
-        title="lowwater", version=__version__, description="Schema lookup for the topics of lowwater."
-    )
+    app = FastAPI(title="lowwater", version=__version__, description="Schema lookup for the topics of lowwater.")
     lookup = Lookup(open_store())
 
     @app.exception_handler(_NotFound)
@@ -74,9 +72,7 @@ def create_app(open_store: Callable[[], SchemaStore]) -> FastAPI:
     @app.exception_handler(LowwaterError)
     def _problem(_request: Request, error: LowwaterError) -> JSONResponse:
         body = {"type": "about:blank", "title": type(error).__name__, "status": 503, "detail": str(error)}
-        return JSONResponse(
-            {**body, **error.fields()}, status_code=503, media_type="application/problem+json"
-        )
+        return JSONResponse({**body, **error.fields()}, status_code=503, media_type="application/problem+json")
 
     @app.get("/health/live", tags=["health"])
     def live() -> str:

@@ -11,14 +11,10 @@ BYTES = Counter("lowwater_extractor_bytes_total", "bytes of change values publis
 BATCHES = Counter("lowwater_extractor_batches_total", "Kafka transactions committed", _SOURCE)
 SESSIONS = Counter("lowwater_extractor_sessions_total", "starts, also after a doubt about Kafka", _SOURCE)
 ERRORS = Counter("lowwater_extractor_errors_total", "errors by class", ["source", "error"])
-LEFT_OUT = Counter(
-    "lowwater_extractor_left_out_total", "transactions left out as the operator asked", _SOURCE
-)
+LEFT_OUT = Counter("lowwater_extractor_left_out_total", "transactions left out as the operator asked", _SOURCE)
 CLOCK_CUT = Counter("lowwater_extractor_clock_cut_total", "commit times beyond clock_ahead_max", _SOURCE)
 MARK = Gauge("lowwater_extractor_mark_major", "a thread's mark: its major number", _THREAD)
 LEAD_BYTES = Gauge("lowwater_extractor_lead_bytes", "published above the lowest mark", _THREAD)
 HELD = Gauge("lowwater_extractor_thread_held", "1 while a thread is not read: too far ahead", _THREAD)
 LAG_SECONDS = Gauge("lowwater_extractor_lag_seconds", "age of the newest published commit", _SOURCE)
-BATCH_SECONDS = Histogram(
-    "lowwater_extractor_batch_seconds", "one Kafka transaction, begin to commit", _SOURCE
-)
+BATCH_SECONDS = Histogram("lowwater_extractor_batch_seconds", "one Kafka transaction, begin to commit", _SOURCE)

@@ -69,8 +69,7 @@ class Publisher:
         self._position = position
         self._published: dict[int, Order] = {t.thread: t.published for t in position.threads}
         self._marks: dict[int, ThreadMark] = {
-            t.thread: ThreadMark(t.thread, t.mark, t.resume, ThreadState(t.state), False)
-            for t in position.threads
+            t.thread: ThreadMark(t.thread, t.mark, t.resume, ThreadState(t.state), False) for t in position.threads
         }
         self._clock = clock
         self._messages: list[dict[str, Any]] = []
@@ -170,9 +169,7 @@ class Publisher:
                 self._commit_prefix(transaction, count, checksum)
         return count, checksum
 
-    def _values(
-        self, transaction: SourceTransaction, start: int = 0, stop: int | None = None
-    ) -> Iterator[list[bytes]]:
+    def _values(self, transaction: SourceTransaction, start: int = 0, stop: int | None = None) -> Iterator[list[bytes]]:
         """Values with their seq, a slab at a time: of large rows about as many as make a batch."""
         frames = islice(iter(transaction.changes), start, stop)
         size = min(self._slab, 1 + self._batch.bytes_max * transaction.count // max(1, transaction.size_bytes))
@@ -235,9 +232,7 @@ class Publisher:
             self.abandon()
             open_ = None
         attempt = open_.attempt if open_ else 1
-        progress = InProgress(
-            transaction.thread, transaction.txid, transaction.order, attempt, count, checksum
-        )
+        progress = InProgress(transaction.thread, transaction.txid, transaction.order, attempt, count, checksum)
         self._position = replace(self._position, in_progress=progress)
         self._commit()
         fail_point("extractor.prefix_committed")
@@ -270,9 +265,7 @@ class Publisher:
         self._hand_over()
         fail_point("extractor.batch_produced")
         threads = tuple(MarkedThread(t, m.order, m.state.value) for t, m in sorted(self._marks.items()))
-        record = self._codec.encode(
-            Mark(self._position.epoch, self._clock.of_mark(all_at_end, now_us), threads)
-        )
+        record = self._codec.encode(Mark(self._position.epoch, self._clock.of_mark(all_at_end, now_us), threads))
         key = self._codec.key(self._position.source)
         for partition in range(self._partitions):
             self._producer.produce(self._topic, key, record, partition)
@@ -288,9 +281,7 @@ class Publisher:
         )
         self._position = replace(self._position, clock_us=self._clock.last_us, threads=threads)
         key = self._codec.key(self._position.source)
-        self._producer.produce(
-            topics.positions(self._position.source), key, self._codec.encode(self._position), 0
-        )
+        self._producer.produce(topics.positions(self._position.source), key, self._codec.encode(self._position), 0)
         fail_point("extractor.position_produced")
         self._producer.commit()
         fail_point("extractor.committed")

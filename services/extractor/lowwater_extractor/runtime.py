@@ -218,9 +218,7 @@ class _Session:
         """A thread is named in a mark before any commit of it: the merger refuses one that nobody has named."""
         new = {t: m for t, m in polled.marks.items() if t not in self._marks}
         if new:
-            assert not any(t.thread in new for t in polled.transactions), (
-                "a thread is registered before it is read"
-            )
+            assert not any(t.thread in new for t in polled.transactions), "a thread is registered before it is read"
             self._marks = {**self._marks, **new}
             self._commit(all_at_end=False)
             self._log.info("threads registered", threads={t: str(m.order) for t, m in new.items()})

@@ -88,9 +88,7 @@ class Admin:
         known = self._client.list_topics(timeout=10).topics
         for topic in topics:
             if topic.name not in known:
-                raise TopicError(
-                    f"topic {topic.name} is missing", hint="start its writer first, which creates it"
-                )
+                raise TopicError(f"topic {topic.name} is missing", hint="start its writer first, which creates it")
             found = len(known[topic.name].partitions)
             if found != topic.partitions:
                 raise TopicError(
@@ -131,6 +129,4 @@ class Admin:
             try:
                 future.result()
             except KafkaException as error:
-                raise as_bus_error(
-                    error, f"delete {place.topic}[{place.partition}] before {place.offset}"
-                ) from error
+                raise as_bus_error(error, f"delete {place.topic}[{place.partition}] before {place.offset}") from error

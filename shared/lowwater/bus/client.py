@@ -37,9 +37,7 @@ def as_bus_error(error: KafkaError | KafkaException, doing: str) -> BusError | D
     if code in _FENCED:
         return FencedError(what, hint="another process took over this transactional id; this one must end")
     if code in _GONE:
-        return DataGoneError(
-            what, hint="the offsets that are needed were deleted; see docs/operations.md, data gone"
-        )
+        return DataGoneError(what, hint="the offsets that are needed were deleted; see docs/operations.md, data gone")
     if cause.fatal():
         return BusFatalError(what, hint="the client cannot go on; it is started anew")
     if cause.txn_requires_abort() or cause.retriable() or code in (KafkaError._TIMED_OUT, KafkaError._STATE):

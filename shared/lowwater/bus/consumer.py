@@ -71,11 +71,7 @@ class AssignedConsumer:
     def _raise(self, messages: list[Message]) -> None:
         for message in messages:
             error = message.error()
-            if (
-                error is not None
-                and (error.fatal() or not error.retriable())
-                and error.code() not in _PASSING
-            ):
+            if error is not None and (error.fatal() or not error.retriable()) and error.code() not in _PASSING:
                 place = (message.topic() or "", message.partition() or 0)
                 raise as_bus_error(error, f"read {place[0]}[{place[1]}] at {self.positions.get(place)}")
 
@@ -167,9 +163,7 @@ def open_transaction(kafka: KafkaConfig, topic: str, partition: int) -> tuple[in
     return (stable, high) if stable < high else None
 
 
-def _ends(
-    kafka: KafkaConfig, topic: str, partition: int, isolation_level: str = "read_uncommitted"
-) -> tuple[int, int]:
+def _ends(kafka: KafkaConfig, topic: str, partition: int, isolation_level: str = "read_uncommitted") -> tuple[int, int]:
     consumer = Consumer(consumer_settings(kafka, "lowwater.state", **{"isolation.level": isolation_level}))
     try:
         while True:

@@ -115,9 +115,7 @@ class TransactionalProducer:
 
     def send_offsets(self, offsets: dict[tuple[str, int], int], group_metadata: Any) -> None:
         places = [TopicPartition(t, p, offset) for (t, p), offset in offsets.items()]
-        self._call(
-            "mirror offsets", lambda: self._producer.send_offsets_to_transaction(places, group_metadata)
-        )
+        self._call("mirror offsets", lambda: self._producer.send_offsets_to_transaction(places, group_metadata))
 
     def commit(self) -> None:
         """Durable when it returns. There is no time-out of ours: giving up would leave the result unknown."""

@@ -1,0 +1,188 @@
+"""What a source kind brings along to be held to the promises of `lowwater_extractor.source`.
+
+A new kind writes a `Kit` in a module of its own and adds one line to `KITS` in `kits.py`. The tests know nothing of
+any kind: they make a database, let it work, and compare what a stream hands over with the database's own history.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import fastavro
+
+from lowwater.codec.avro import change_schema
+from lowwater.codec.encoder import TableEncoder
+from lowwater.codec.table import TableSchema
+from lowwater.codec.varint import long
+from lowwater.codec.wire import HEADER_SIZE, schema_id_of
+from lowwater.ids import SchemaId
+from lowwater.positions import ORDER_MIN, Order
+from lowwater_extractor.source import Frame, Polled, Source, SourceTransaction, Stream
+from lowwater_extractor.sources import open_source
+
+SOURCE = "conformance"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class PastChange(NamedTuple):
+    """One change as the database itself remembers it; instants are microseconds since 1970."""
+
+    op: str
+    table: str
+    before: tuple[Any, ...] | None
+    after: tuple[Any, ...] | None
+
+
+class PastTransaction(NamedTuple):
+    thread: int
+    txid: str
+    changes: tuple[PastChange, ...]
+
+
+class Database(Protocol):
+    """One database that a kit has made. All threads are there from the beginning."""
+
+    def work(self, transactions: int) -> None:
+        """Commit this many, over all threads, some with several changes; afterwards the log can be read to there."""
+        ...
+
+    def history(self) -> list[PastTransaction]:
+        """All that was committed, in commit order; what was rolled back is not in it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Kit(Protocol):
+    kind: str
+    #: how many threads its databases have
+    threads: int
+
+    def create(self, directory: Path) -> Database: ...
+
+    def config(self, directory: Path) -> dict[str, Any]:
+        """Settings with which the database is read, in small pieces so that one work takes many polls."""
+        ...
+
+    def wrong_configs(self, directory: Path) -> dict[str, dict[str, Any]]:
+        """Settings that are refused, each under the name of the field that is wrong."""
+        ...
+
+    def tables(self) -> Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Full name → columns, key."""
+        ...
+
+
+class Encoders:
+    """In the place of the runtime's: compiled as there, and each schema is kept so that frames can be decoded."""
+
+    def __init__(self) -> None:
+        self._encoders: dict[TableSchema, TableEncoder] = {}
+        self._schemas: dict[SchemaId, tuple[str, Any]] = {}
+
+    def encoder(self, table: TableSchema) -> TableEncoder:
+        if table not in self._encoders:
+            schema_id = SchemaId(1000 + len(self._encoders))
+            schema = fastavro.parse_schema(json.loads(json.dumps(change_schema(table))))
+            self._schemas[schema_id] = (table.full_name, schema)
+            self._encoders[table] = TableEncoder(table, schema_id)
+        return self._encoders[table]
+
+    def decode(self, frame: Frame, seq: int) -> PastChange:
+        """With fastavro, under the schema that the frame's header names."""
+        header, body = frame
+        assert len(header) == HEADER_SIZE
+        table, schema = self._schemas[schema_id_of(header)]
+        data = io.BytesIO(long(seq) + body)
+        change: Any = fastavro.schemaless_reader(data, schema, None)
+        assert data.read() == b"", "bytes behind the record"
+        assert change["seq"] == seq
+        return PastChange(change["op"], table, _row(change["before"]), _row(change["after"]))
+
+
+def _row(row: dict[str, Any] | None) -> tuple[Any, ...] | None:
+    return None if row is None else tuple(map(_plain, row.values()))
+
+
+def _plain(value: Any) -> Any:
+    return (value - _EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value
+
+
+@dataclass
+class Setup:
+    """A database of some kind and how it is read."""
+
+    kit: Kit
+    directory: Path
+    database: Database
+    encoders: Encoders
+
+    def open(self) -> Source:
+        return open_source(SOURCE, self.kit.kind, self.kit.config(self.directory))
+
+    def stream(self, resumes: Mapping[int, bytes] | None = None, marks: Mapping[int, Order] | None = None) -> Stream:
+        return self.open().stream(resumes or {}, marks or {}, self.encoders)
+
+
+class Reading:
+    """A stream that is read, with everything that it has handed over so far."""
+
+    def __init__(self, setup: Setup, stream: Stream) -> None:
+        self.setup = setup
+        self.stream = stream
+        self.polls: list[Polled] = []
+        #: what the transactions of each poll held: they are read before the next poll, as the runtime does
+        self.read: list[list[PastTransaction]] = []
+
+    def poll(self, held: frozenset[int] = frozenset()) -> Polled:
+        polled = self.stream.poll(held)
+        self.polls.append(polled)
+        self.read.append([read(t, self.setup.encoders) for t in polled.transactions])
+        return polled
+
+    def drain(self) -> Reading:
+        """Until several polls in a row find every thread at its end and nothing new."""
+        quiet, before = 0, None
+        while quiet < 3:
+            polled = self.poll()
+            orders = {thread: mark.order for thread, mark in polled.marks.items()}
+            ended = all(mark.at_end for mark in polled.marks.values())
+            quiet = quiet + 1 if ended and not polled.transactions and orders == before else 0
+            before = orders
+            assert len(self.polls) < 20_000, "it never comes to its end"
+        return self
+
+    @property
+    def transactions(self) -> list[SourceTransaction]:
+        return [t for polled in self.polls for t in polled.transactions]
+
+    def contents(self) -> list[PastTransaction]:
+        return [transaction for found in self.read for transaction in found]
+
+
+def read(transaction: SourceTransaction, encoders: Encoders) -> PastTransaction:
+    changes = tuple(encoders.decode(frame, seq) for seq, frame in enumerate(transaction.changes, 1))
+    return PastTransaction(transaction.thread, transaction.txid, changes)
+
+
+def by_thread(transactions: Sequence[PastTransaction]) -> dict[int, list[PastTransaction]]:
+    """Each thread's, in the order in which they are given: between threads a stream promises none."""
+    found: dict[int, list[PastTransaction]] = {}
+    for transaction in transactions:
+        found.setdefault(transaction.thread, []).append(transaction)
+    return found
+
+
+def published(polls: Sequence[Polled]) -> dict[int, Order]:
+    """The last order of each thread that these polls handed over."""
+    orders: dict[int, Order] = {}
+    for polled in polls:
+        for transaction in polled.transactions:
+            orders[transaction.thread] = max(transaction.order, orders.get(transaction.thread, ORDER_MIN))
+    return orders

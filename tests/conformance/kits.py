@@ -1,0 +1,10 @@
+"""The one list of kits: a new source kind adds its own here, and every promise is tested on it."""
+
+from __future__ import annotations
+
+from tests.conformance.kit import Kit
+from tests.conformance.simulated_rac import SimulatedRacKit
+
+KITS: list[Kit] = [
+    SimulatedRacKit(),
+]
