@@ -1,31 +1,26 @@
 """The extractor's loop: poll the source, publish, commit, acknowledge. One thread, no state of its own.
 
-A session begins by fencing its predecessor, then reads the position from Kafka. Any doubt about Kafka ends
-the session, and a new one begins in the same way as after a crash: there is only one way to start.
+A session begins by fencing its predecessor, then reads the position from Kafka.
 """
 
 from __future__ import annotations
 
-import signal
 import time
-from types import FrameType
 from typing import Any
 
 import structlog
 from prometheus_client import Counter
 
 from lowwater import topics
-from lowwater.bus.admin import Admin
 from lowwater.bus.consumer import read_to_end
 from lowwater.bus.producer import TransactionalProducer
-from lowwater.config import HttpConfig, Settings
+from lowwater.config import Settings
 from lowwater.control import ControlReader
-from lowwater.errors import BusError, FencedError, IncarnationError, LowwaterError
+from lowwater.errors import IncarnationError
 from lowwater.failpoints import fail_point
-from lowwater.health import Health, serve
-from lowwater.record_codec import RecordCodec
 from lowwater.records import Position, Wanted
-from lowwater.schemas import SchemaStore, open_store
+from lowwater.service import SessionService, http_of
+from lowwater.topics import Topic
 from lowwater_extractor import metrics
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.encoders import RegisteredEncoders, check_rules, column_rules
@@ -44,83 +39,30 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-class Extractor:
+class Extractor(SessionService):
     """One source's service."""
 
+    kind = "source"
+
     def __init__(self, settings: Settings, name: str, http_port: int | None = None) -> None:
-        self.name = name
-        self._settings = settings
         self._config = settings.source(name)
-        self._log: Any = structlog.get_logger().bind(service="extractor", source=name)
-        http = self._config.http
-        self._http = http if http_port is None else HttpConfig(host=http.host, port=http_port)
-        self.health = Health()
-        self._is_stopping = False
-        self._store: SchemaStore
-        self._codec: RecordCodec
-        self._control: ControlReader
+        super().__init__(settings, name, http_of(self._config.http, http_port), metrics.ERRORS)
+        self._source: Source = open_source(name, self._config.kind, self._config.config)
 
-    def run(self) -> int:
-        """Until stopped; the process's exit code."""
-        signal.signal(signal.SIGTERM, self._on_stop)
-        signal.signal(signal.SIGINT, self._on_stop)
-        port = serve(self.health, self._http)
-        self._log.info("started", http_port=port, kind=self._config.kind)
-        source = open_source(self.name, self._config.kind, self._config.config)
-        self._prepare()
-        while not self._is_stopping:
-            try:
-                if not self._run_session(source):
-                    break
-            except FencedError as error:
-                self._failed(error)
-                return 3
-            except BusError as error:
-                self._log.warning("session ended", **error.fields())
-                metrics.ERRORS.labels(self.name, type(error).__name__).inc()
-                time.sleep(0.1)
-            except LowwaterError as error:
-                self._failed(error)
-                self._wait_for_word()
-        self._log.info("stopped")
-        return 0
-
-    def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:
-        self._is_stopping = True
-
-    def _prepare(self) -> None:
-        admin = Admin(self._settings.kafka)
-        admin.wait_for_broker(60)
-        admin.ensure([*topics.shared_topics(), *topics.source_topics(self.name, self._config)])
-        self._store = open_store(self._settings)
-        self._codec = self._store.record_codec()
-        self._control = ControlReader(self._settings.kafka, self._codec)
-
-    def _failed(self, error: LowwaterError) -> None:
-        self._log.error("failed", **error.fields())
-        metrics.ERRORS.labels(self.name, type(error).__name__).inc()
-        self.health.not_ready(str(error))
-        self.health.show({"source": self.name, "state": "failed", "error": error.fields()})
-
-    def _wait_for_word(self) -> None:
-        """After an error of the source: nothing is tried again before an operator says so."""
-        version = self._control.fold.get("source", self.name).version
-        while not self._is_stopping and self._control.fold.get("source", self.name).version == version:
-            self.health.tick()
-            self._control.poll()
-            time.sleep(0.2)
+    def _topics(self) -> list[Topic]:
+        return [*topics.shared_topics(), *topics.source_topics(self.name, self._config)]
 
     # -- a session ---------------------------------------------------------------------------------------
 
-    def _run_session(self, source: Source) -> bool:
-        """One owner of the transactional id, from its start to a doubt (raises) or a stop (False)."""
+    def _run_session(self) -> bool:
+        source = self._source
         metrics.SESSIONS.labels(self.name).inc()
-        producer = TransactionalProducer(self._settings.kafka, f"lowwater.{self.name}", self.health.tick)
+        producer = TransactionalProducer(self.kafka, f"lowwater.{self.name}", self.health.tick)
         stream: Stream | None = None
         try:
             producer.init()
             fail_point("extractor.after_init")
-            position = self._read_position(source)
+            position = self._read_position()
             clock = SourceClock(position.clock_us, int(self._config.clock_ahead_seconds_max * 1e6))
             rules = column_rules(self._config.columns)
             if rules.drop or rules.mask:
@@ -138,12 +80,10 @@ class Extractor:
                 stream.close()
             producer.close()
 
-    def _read_position(self, source: Source) -> Position:
+    def _read_position(self) -> Position:
         """The last position, under the next epoch."""
-        messages, _ = read_to_end(
-            self._settings.kafka, topics.positions(self.name), on_wait=self._on_wait, tick=self.health.tick
-        )
-        incarnation = source.incarnation()
+        messages, _ = read_to_end(self.kafka, topics.positions(self.name), on_wait=self._on_wait, tick=self.health.tick)
+        incarnation = self._source.incarnation()
         if not messages:
             return Position(self.name, incarnation, 1, 0, None, ())
         last = self._codec.decode(messages[-1].value() or b"", Position)
@@ -154,14 +94,6 @@ class Extractor:
                 hint="it was restored or replaced: reset the source's position to capture it anew",
             )
         return Position(self.name, incarnation, last.epoch + 1, last.clock_us, last.in_progress, last.threads)
-
-    def _on_wait(self, what: str) -> None:
-        self._log.warning("waiting", what=what)
-        self.health.not_ready(what)
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._is_stopping
 
     def wanted(self) -> Wanted:
         return self._control.fold.get("source", self.name).control.wanted

@@ -1,39 +1,26 @@
-"""The merger's loop: read the changes topics, release, commit. One thread.
-
-A session begins by fencing its predecessor, then reads progress from Kafka. Any doubt about Kafka ends the
-session, and a new one begins in the same way as after a crash.
-"""
+"""The merger's service: a session begins by fencing its predecessor, then reads progress from Kafka."""
 
 from __future__ import annotations
 
-import signal
-import time
 from pathlib import Path
-from types import FrameType
-from typing import Any
-
-import structlog
 
 from lowwater import topics
-from lowwater.bus.admin import Admin
 from lowwater.bus.consumer import AssignedConsumer, read_to_end
 from lowwater.bus.producer import TransactionalProducer
 from lowwater.codec.wire import schema_id_of
-from lowwater.config import HttpConfig, KafkaConfig, Settings
-from lowwater.control import ControlReader
+from lowwater.config import Settings
 from lowwater.errors import (
-    BusError,
-    FencedError,
     LowwaterError,
     SchemaError,
     TopicError,
     TransactionTooLargeError,
 )
 from lowwater.failpoints import fail_point
-from lowwater.health import Health, serve
 from lowwater.record_codec import RecordCodec
 from lowwater.records import Abandon, Commit, Copied, Mark, Progress
-from lowwater.schemas import SchemaStore, open_store
+from lowwater.schemas import SchemaStore
+from lowwater.service import SessionService, http_of
+from lowwater.topics import Topic
 from lowwater_merger import metrics
 from lowwater_merger.core import Kind, Merger
 from lowwater_merger.output import Output
@@ -66,92 +53,36 @@ class Classifier:
             return Kind.FOREIGN
 
 
-class MergerService:
+class MergerService(SessionService):
     """One group's service."""
+
+    kind = "group"
 
     def __init__(self, settings: Settings, group: str, http_port: int | None = None) -> None:
         self.group = group
-        self._settings = settings
         self.config = settings.group(group)
-        self._log: Any = structlog.get_logger().bind(service="merger", group=group)
-        http = self.config.http
-        self._http = http if http_port is None else HttpConfig(host=http.host, port=http_port)
-        self.health = Health()
-        self._is_stopping = False
+        super().__init__(settings, group, http_of(self.config.http, http_port), metrics.ERRORS)
         #: transactions that did not fit; their sources stay stopped until an operator skips them
         self._too_large: dict[str, TransactionTooLargeError] = {}
-        self._admin: Admin
-        self._store: SchemaStore
-        self._codec: RecordCodec
-        self._control: ControlReader
 
-    def run(self) -> int:
-        """Until stopped; the process's exit code."""
-        signal.signal(signal.SIGTERM, self._on_stop)
-        signal.signal(signal.SIGINT, self._on_stop)
-        port = serve(self.health, self._http)
-        self._log.info("started", http_port=port, sources=self.config.sources)
-        self._prepare()
-        while not self._is_stopping:
-            try:
-                if not self._run_session():
-                    break
-            except FencedError as error:
-                self._failed(error)
-                return 3
-            except TransactionTooLargeError as error:
-                self._failed(error)
-                self._too_large[error.source or ""] = error
-            except BusError as error:
-                self._log.warning("session ended", **error.fields())
-                metrics.ERRORS.labels(self.group, type(error).__name__).inc()
-                time.sleep(0.1)
-            except LowwaterError as error:
-                self._failed(error)
-                self._wait_for_word()
-        self._log.info("stopped")
-        return 0
-
-    def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:
-        self._is_stopping = True
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._is_stopping
-
-    @property
-    def kafka(self) -> KafkaConfig:
-        return self._settings.kafka
-
-    def _prepare(self) -> None:
-        self._admin = Admin(self._settings.kafka)
-        self._admin.wait_for_broker(60)
+    def _topics(self) -> list[Topic]:
         wanted = [*topics.shared_topics(), *topics.group_topics(self.group, self.config)]
         for source in self.config.sources:
             wanted += topics.source_topics(source, self._settings.source(source))
-        self._admin.ensure(wanted)
-        self._store = open_store(self._settings)
-        self._codec = self._store.record_codec()
-        self._control = ControlReader(self._settings.kafka, self._codec)
+        return wanted
 
-    def _failed(self, error: LowwaterError) -> None:
-        self._log.error("failed", **error.fields())
-        metrics.ERRORS.labels(self.group, type(error).__name__).inc()
-        self.health.not_ready(str(error))
-        self.health.show({"group": self.group, "state": "failed", "error": error.fields()})
-
-    def _wait_for_word(self) -> None:
-        version = self._control.fold.get("group", self.group).version
-        while not self._is_stopping and self._control.fold.get("group", self.group).version == version:
-            self.health.tick()
-            self._control.poll()
-            time.sleep(0.2)
+    def _can_go_on(self, error: LowwaterError) -> bool:
+        """With that one source stopped, and all others read."""
+        if isinstance(error, TransactionTooLargeError):
+            self._too_large[error.source or ""] = error
+            return True
+        return False
 
     # -- a session ---------------------------------------------------------------------------------------
 
     def _run_session(self) -> bool:
         metrics.SESSIONS.labels(self.group).inc()
-        producer = TransactionalProducer(self._settings.kafka, f"lowwater.merger.{self.group}", self.health.tick)
+        producer = TransactionalProducer(self.kafka, f"lowwater.merger.{self.group}", self.health.tick)
         consumer: AssignedConsumer | None = None
         spool: DiskSpool | None = None
         try:
@@ -163,7 +94,7 @@ class MergerService:
                 for name, state in merger.sources.items()
                 for p, saved in state.saved.items()
             }
-            consumer = AssignedConsumer(self._settings.kafka, f"lowwater.{self.group}", offsets)
+            consumer = AssignedConsumer(self.kafka, f"lowwater.{self.group}", offsets)
             output = Output(producer, self._codec, self.group)
             return Session(self, merger, spool, consumer, output, self._admin, self._control).run()
         finally:
@@ -178,9 +109,7 @@ class MergerService:
         directory = self.config.spool_directory or self._settings.state_directory / "spool"
         spool = DiskSpool(Path(directory) / f"merger-{self.group}")
         classify = Classifier(self._store, self._codec)
-        messages, _ = read_to_end(
-            self._settings.kafka, topics.progress(self.group), on_wait=self._on_wait, tick=self.health.tick
-        )
+        messages, _ = read_to_end(self.kafka, topics.progress(self.group), on_wait=self._on_wait, tick=self.health.tick)
         merger = Merger(self.group, classify, spool)
         if messages:
             progress = self._codec.decode(messages[-1].value() or b"", Progress)
@@ -202,10 +131,6 @@ class MergerService:
             merger.stop(name, error)
         merger.rewound.clear()
         return merger, spool
-
-    def _on_wait(self, what: str) -> None:
-        self._log.warning("waiting", what=what)
-        self.health.not_ready(what)
 
     def forget_too_large(self) -> None:
         self._too_large.clear()

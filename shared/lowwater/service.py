@@ -1,0 +1,150 @@
+"""A service that runs in sessions: each begins by fencing its predecessor and reading its state from Kafka.
+
+Any doubt about Kafka ends the session, and the next one begins in the same way as after a crash: there is only one
+way to start. An error that needs a person ends it, too, and nothing is tried again before an operator's word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, ClassVar
+
+import structlog
+from prometheus_client import Counter
+
+from lowwater import config, logs
+from lowwater.bus.admin import Admin
+from lowwater.config import HttpConfig, KafkaConfig, Settings
+from lowwater.control import ControlReader
+from lowwater.errors import BusError, FencedError, LowwaterError
+from lowwater.health import Health, serve
+from lowwater.record_codec import RecordCodec
+from lowwater.schemas import SchemaStore, open_store
+from lowwater.topics import Topic
+
+EXIT_STOPPED = 0
+EXIT_ERROR = 1
+EXIT_FENCED = 3
+RETRY_SECONDS = 0.1
+
+
+class SessionService(ABC):
+    """What extractor and merger have in common."""
+
+    #: what it serves, as the control topic calls it: `source` or `group`
+    kind: ClassVar[str]
+
+    def __init__(self, settings: Settings, name: str, http: HttpConfig, errors: Counter) -> None:
+        self.name = name
+        self.health = Health()
+        self._settings = settings
+        self._http = http
+        self._errors = errors
+        self._log: Any = structlog.get_logger().bind(**{self.kind: name})
+        self._is_stopping = False
+        self._admin: Admin
+        self._store: SchemaStore
+        self._codec: RecordCodec
+        self._control: ControlReader
+
+    @abstractmethod
+    def _topics(self) -> list[Topic]:
+        """The topics that it needs: created if missing, checked."""
+
+    @abstractmethod
+    def _run_session(self) -> bool:
+        """From the fencing of the predecessor to a doubt (raises) or a stop (False)."""
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
+
+    @property
+    def kafka(self) -> KafkaConfig:
+        return self._settings.kafka
+
+    def run(self) -> int:
+        """Until stopped; the process's exit code."""
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGINT, self._on_stop)
+        self._log.info("started", http_port=serve(self.health, self._http))
+        self._prepare()
+        while not self._is_stopping:
+            try:
+                if not self._run_session():
+                    break
+            except FencedError as error:
+                self._failed(error)
+                return EXIT_FENCED
+            except BusError as error:
+                self._log.warning("session ended", **error.fields())
+                self._errors.labels(self.name, type(error).__name__).inc()
+                time.sleep(RETRY_SECONDS)
+            except LowwaterError as error:
+                self._failed(error)
+                if not self._can_go_on(error):
+                    self._wait_for_word()
+        self._log.info("stopped")
+        return EXIT_STOPPED
+
+    def _can_go_on(self, error: LowwaterError) -> bool:
+        """Whether the next session can begin without an operator's word."""
+        return False
+
+    def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self._is_stopping = True
+
+    def _prepare(self) -> None:
+        self._admin = Admin(self.kafka)
+        self._admin.wait_for_broker(60)
+        self._admin.ensure(self._topics())
+        self._store = open_store(self._settings)
+        self._codec = self._store.record_codec()
+        self._control = ControlReader(self.kafka, self._codec)
+
+    def _failed(self, error: LowwaterError) -> None:
+        self._log.error("failed", **error.fields())
+        self._errors.labels(self.name, type(error).__name__).inc()
+        self.health.not_ready(str(error))
+        self.health.show({self.kind: self.name, "state": "failed", "error": error.fields()})
+
+    def _wait_for_word(self) -> None:
+        version = self._control.fold.get(self.kind, self.name).version
+        while not self._is_stopping and self._control.fold.get(self.kind, self.name).version == version:
+            self.health.tick()
+            self._control.poll()
+            time.sleep(0.2)
+
+    def _on_wait(self, what: str) -> None:
+        self._log.warning("waiting", what=what)
+        self.health.not_ready(what)
+
+
+def http_of(configured: HttpConfig, port: int | None) -> HttpConfig:
+    """Where to listen; a port on the command line goes before the config's."""
+    return configured if port is None else HttpConfig(host=configured.host, port=port)
+
+
+def run_service(
+    program: str, about: str, kind: str, make: Callable[[Settings, str, int | None], SessionService]
+) -> None:
+    """The `main` of such a service."""
+    parser = argparse.ArgumentParser(prog=program, description=about)
+    parser.add_argument("--config", help="the fleet's YAML file (default: $LOWWATER_CONFIG)")
+    parser.add_argument(f"--{kind}", dest="name", required=True, help=f"the {kind}, by its name in the config")
+    parser.add_argument("--http-port", type=int, help="instead of http.port of the config; 0: any free one")
+    arguments = parser.parse_args()
+    try:
+        settings = config.load(arguments.config)
+        logs.configure(settings)
+        code = make(settings, arguments.name, arguments.http_port).run()
+    except LowwaterError as error:
+        sys.stderr.write(f"{program}: {error}\n")
+        code = EXIT_ERROR
+    sys.exit(code)
