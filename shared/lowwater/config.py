@@ -140,10 +140,14 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _groups_name_sources(self) -> Settings:
+        taken: dict[str, str] = {}
         for group, config in self.groups.items():
             for source in config.sources:
                 if source not in self.sources:
                     raise ValueError(f"group {group} names source {source}, which is not under `sources`")
+                if taken.setdefault(source, group) != group:
+                    # a merger deletes the changes that it has released: the other one would miss them
+                    raise ValueError(f"source {source} is in the groups {taken[source]} and {group}: it can be in one")
         return self
 
     def source(self, name: str) -> SourceConfig:

@@ -13,7 +13,7 @@ _SECRET_NAME = re.compile(r"password|secret|token|hash_key|sasl\.oauthbearer\.co
 
 
 def is_secret_name(name: str) -> bool:
-    return bool(_SECRET_NAME.search(name)) and not name.endswith((".location", "_file"))
+    return bool(_SECRET_NAME.search(name)) and not name.endswith((".location", "_file", ".url", ".uri"))
 
 
 def check_reference(name: str, value: str) -> str:

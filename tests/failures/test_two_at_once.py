@@ -46,7 +46,8 @@ def test_two_extractors_of_one_source(new_fleet: NewFleet) -> None:
 def _stopped_across_take_over(fleet: Fleet, work: Workload, first: Service, start: str) -> None:
     assert first.process is not None
     work.run(100)
-    time.sleep(0.3)
+    # it must have had the name for itself before it is stopped, or it would take it back when woken
+    fleet.wait_for_all()
     os.kill(first.process.pid, signal.SIGSTOP)
     work.run(200)
     second: Service = getattr(fleet, start)()

@@ -73,6 +73,8 @@ class Publisher:
         }
         self._clock = clock
         self._messages: list[dict[str, Any]] = []
+        #: the last one that was abandoned, with its attempt
+        self._abandoned: dict[tuple[int, str], int] = {}
         self._is_begun = False
         self._began_at = 0.0
         self.batch_bytes = 0
@@ -231,7 +233,7 @@ class Publisher:
             # a source has one transaction in progress: the other one is started anew when it comes
             self.abandon()
             open_ = None
-        attempt = open_.attempt if open_ else 1
+        attempt = open_.attempt if open_ else self._abandoned.get((transaction.thread, transaction.txid), 0) + 1
         progress = InProgress(transaction.thread, transaction.txid, transaction.order, attempt, count, checksum)
         self._position = replace(self._position, in_progress=progress)
         self._commit()
@@ -247,6 +249,7 @@ class Publisher:
         key = self._key(open_.thread, open_.txid)
         record = self._codec.encode(Abandon(open_.txid, open_.attempt))
         self._put([record], key, partition_of(key, self._partitions))
+        self._abandoned = {(open_.thread, open_.txid): open_.attempt}
         self._position = replace(self._position, in_progress=None)
         fail_point("extractor.abandon_produced")
 

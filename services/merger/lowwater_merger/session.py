@@ -125,7 +125,10 @@ class Session:
             self._service.forget_too_large()
             self._seek()
             self._commit()
-        while self._control.fold.get("group", self._group).control.wanted is Wanted.PAUSED:
+        if self._output.is_begun and self._is_paused():
+            # a pause may be long, and a Kafka transaction may not
+            self._commit()
+        while self._is_paused():
             if self._service.is_stopping:
                 return False
             self._service.health.tick()
@@ -133,6 +136,9 @@ class Session:
             self._control.poll()
             time.sleep(0.2)
         return True
+
+    def _is_paused(self) -> bool:
+        return self._control.fold.get("group", self._group).control.wanted is Wanted.PAUSED
 
     def _seek(self) -> None:
         """A source that was stopped, excluded or included is read again from its last progress."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -67,7 +68,7 @@ class Admin:
         names = {topic.name for topic in topics}
         deadline = time.monotonic() + timeout_seconds
         while True:
-            known = self._client.list_topics(timeout=10).topics
+            known = self._known()
             ready = {
                 name
                 for name in names
@@ -83,9 +84,15 @@ class Admin:
                 )
             time.sleep(0.1)
 
+    def _known(self) -> dict[str, Any]:
+        try:
+            return self._client.list_topics(timeout=10).topics
+        except KafkaException as error:
+            raise as_bus_error(error, "list the topics") from error
+
     def check(self, topics: Iterable[Topic]) -> None:
         """A topic with other settings than it needs is an error that says how to mend it."""
-        known = self._client.list_topics(timeout=10).topics
+        known = self._known()
         for topic in topics:
             if topic.name not in known:
                 raise TopicError(f"topic {topic.name} is missing", hint="start its writer first, which creates it")

@@ -177,3 +177,11 @@ def test_what_only_points_to_a_secret_is_none() -> None:
 
 def test_the_operators_own_client_settings_come_last() -> None:
     assert client_settings(KafkaConfig(client={"log_level": "7"}))["log_level"] == "7"
+
+
+def test_a_source_is_in_one_group_only(tmp_path: Path) -> None:
+    """A merger deletes the changes that it has released: a second group would miss them."""
+    path = tmp_path / "fleet.yaml"
+    path.write_text("sources: {rac: {kind: simulated_rac}}\ngroups: {a: {sources: [rac]}, b: {sources: [rac]}}\n")
+    with pytest.raises(ConfigError, match="source rac is in the groups a and b"):
+        config.load(path)

@@ -190,6 +190,7 @@ class ThreadReader:
         if (head.database, head.resetlogs) != (self._database, self._resetlogs):
             raise IncarnationError(
                 f"the log is of database {head.database}.{head.resetlogs}, not of {self._database}.{self._resetlogs}",
+                hint="the database was restored or replaced: reset the source's position to capture it anew",
                 **self._where(),
             )
         if (head.thread, head.sequence) != (self._thread, self.sequence) or (archived and not head.closed):
