@@ -46,9 +46,10 @@ _NUMBERS_MORE = [_PRESENT + more for more in varint.MORE]
 _LENGTHS = [_PRESENT + varint.long(n) for n in range(varint.SMALL_END // 2)]
 _OPS = {op: varint.long(number) for number, op in enumerate(OPS)}
 
-# z is the zig-zagged number: one table look-up to 14 bits, two to 28; what is longer, or does not fit, is called for
+# z is the zig-zagged number, never below 0: one table look-up to 14 bits, two to 28; what is longer, or does not fit,
+# is called for
 _WHOLE = (
-    f"(N[z] if -1 < (z := {{v}} << 1 ^ {{v}} >> 63) < {1 << 14} else M[z & {_MASK}] + S[z >> 14] if -1 < z < {1 << 28}"
+    f"(N[z] if (z := {{v}} << 1 ^ {{v}} >> 63) < {1 << 14} else M[z & {_MASK}] + S[z >> 14] if z < {1 << 28}"
     " else P + {w}({v}))"
 )
 # microseconds of our time have 43 to 56 bits; a datetime is called for
@@ -70,8 +71,13 @@ _INLINE: dict[Kind, str] = {
 }
 
 
-def _row_text(letter: str, columns: Sequence[PublishedColumn], width: int) -> tuple[list[str], list[str], list[str]]:
-    """A row's variables, statements that mask some of them, and the expression of each published column."""
+def _row_text(
+    letter: str, columns: Sequence[PublishedColumn], width: int, *, whole: bool
+) -> tuple[list[str], list[str], list[str]]:
+    """A row's variables, statements that mask some of them, and the expression of each published column.
+
+    In a whole row a column that the source declares as never null is not asked; one that is null all the same raises.
+    """
     names = ["_"] * width
     masks: list[str] = []
     parts: list[str] = []
@@ -81,16 +87,18 @@ def _row_text(letter: str, columns: Sequence[PublishedColumn], width: int) -> tu
         if column.change is not None:
             masks.append(f"        {v} = m{i}({v})")
         written = _INLINE.get(column.column.type.kind, "(P + {w}({v}))").format(v=v, w=f"w{i}")
-        parts.append(f"(Z if {v} is None else {written})")
+        is_never_null = whole and not column.column.nullable and column.change is None
+        parts.append(written if is_never_null else f"(Z if {v} is None else {written})")
     return names, masks, parts
 
 
 def _source_text(columns: Sequence[PublishedColumn], width: int) -> str:
     """`body` for whatever comes; `insert`, `update` and `delete` for whole rows, with nothing left to decide."""
-    names_a, masks_a, parts_a = _row_text("a", columns, width)
-    names_b, masks_b, parts_b = _row_text("b", columns, width)
+    names_a, masks_a, parts_any = _row_text("a", columns, width, whole=False)
+    _, _, parts_a = _row_text("a", columns, width, whole=True)
+    names_b, masks_b, parts_b = _row_text("b", columns, width, whole=True)
     # every column may have been dropped
-    row_a, row_b = ", ".join(parts_a) or "b''", ", ".join(parts_b) or "b''"
+    row_any, row_a, row_b = (", ".join(parts) or "b''" for parts in (parts_any, parts_a, parts_b))
     ts = _MICROS.format(v="ts_us", w="long").replace("M[", "Q[", 1).replace("P + ", "")
     # all changes of a transaction often have one time
     time = ["        global T, TB", "        if ts_us != T:", f"            TB = {ts}", "            T = ts_us"]
@@ -104,7 +112,7 @@ def _source_text(columns: Sequence[PublishedColumn], width: int) -> str:
     lines = [
         "def write_row(row):",
         *(line[4:] for line in one),
-        f"    return J(({row_a},))",
+        f"    return J(({row_any},))",
         *function(
             "def body(op, before, after, ts_us, unchanged=()):",
             [],
@@ -192,4 +200,12 @@ class TableEncoder:
                 except _ERRORS as cause:
                     what = f"{where}.{column.column.name} ({column.column.type.kind}): {cause}"
                     return CodecError(what, source=self.table.source, hint=hint)
-        return CodecError(f"{where}: {error}", source=self.table.source, hint=hint)
+        return CodecError(f"{where}: {self._null_in(before, after) or error}", source=self.table.source, hint=hint)
+
+    def _null_in(self, *rows: Row | None) -> str:
+        """A null that only a whole row refuses: asked when every value by itself was fine."""
+        for row in rows:
+            for column in self._columns:
+                if row is not None and row[column.place] is None and not column.column.nullable:
+                    return f"{column.column.name} is null, where the source declares that it never is"
+        return ""

@@ -107,3 +107,12 @@ def test_a_row_of_another_width_says_both_widths() -> None:
 def test_an_unknown_operation_is_named() -> None:
     with pytest.raises(CodecError, match="no such operation: 'x'"):
         _encoder(types.INT32).value(1, "x", None, [1, 2, "x"], 0)
+
+
+def test_a_null_where_there_is_never_one_is_refused_in_a_whole_row_and_not_in_a_key() -> None:
+    columns = (Column("ID", types.INT64, nullable=False), Column("A", types.INT64, nullable=False))
+    table = TableSchema("s", "n", "t", 1, columns)
+    encoder = TableEncoder(table, SchemaId(1))
+    assert encoder.body("d", (1, None), None, 0), "`before` may hold only a key"
+    with pytest.raises(CodecError, match="A is null, where the source declares that it never is"):
+        encoder.insert((1, None), 0)
