@@ -22,6 +22,11 @@ class NoEncoder:
     def body(self, op: str, before: Any, after: Any, ts_us: int, unchanged: Any = ()) -> bytes:
         return b""
 
+    def insert(self, row: Any, ts_us: int) -> bytes:
+        return b""
+
+    update = delete = insert
+
 
 class NoEncoders:
     """What reading and assembly cost by themselves."""
