@@ -32,6 +32,7 @@ def main() -> None:
         broker.start()
         bench = Bench(Path(directory), broker.bootstrap_servers, arguments.scale)
         try:
+            extractor.warm_up(bench)
             for part in arguments.parts or PARTS:
                 console.print(f"[bold]{part}[/bold]")
                 PARTS[part](bench)

@@ -13,7 +13,7 @@ from lowwater import config, topics
 from lowwater.bus.admin import Admin
 from lowwater.bus.consumer import read_to_end
 from lowwater.bus.producer import TransactionalProducer
-from lowwater.config import Settings
+from lowwater.config import KafkaConfig, Settings
 from lowwater.errors import BusError
 from lowwater.records import Position
 from lowwater.schemas import open_store
@@ -104,6 +104,14 @@ def _timing(settings: Settings, source: str) -> tuple[float, float, list[tuple[i
                 values.append((partition, message.key() or b"", value))
                 stamps.append(message.timestamp()[1])
     return min(stamps) / 1000, max(stamps) / 1000, values
+
+
+def warm_up(bench: Bench) -> None:
+    """A broker that has just started compiles itself while it is measured: the first one would pay for all."""
+    bench.say("warming the broker up")
+    settings = config.Settings(kafka=KafkaConfig(bootstrap_servers=bench.bootstrap_servers))
+    values = [(n % PARTITIONS, b"key", n.to_bytes(80, "big")) for n in range(1_000_000)]
+    _raw(settings, "warm-up", values)
 
 
 def _raw(settings: Settings, source: str, values: list[tuple[int, bytes, bytes]]) -> float:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 from zlib import crc32
 
 from lowwater import topics
@@ -72,7 +71,7 @@ class Publisher:
             t.thread: ThreadMark(t.thread, t.mark, t.resume, ThreadState(t.state), False) for t in position.threads
         }
         self._clock = clock
-        self._messages: list[dict[str, Any]] = []
+        self._messages: list[list[dict[str, bytes]]] = [[] for _ in range(partitions)]
         #: the last one that was abandoned, with its attempt
         self._abandoned: dict[tuple[int, str], int] = {}
         self._is_begun = False
@@ -187,11 +186,12 @@ class Publisher:
         size = sum(map(len, values))
         if size > topics.MESSAGE_BYTES_MAX and max(map(len, values)) > topics.MESSAGE_BYTES_MAX:
             self._refuse_row(values)
-        self._messages += [{"key": key, "value": value, "partition": partition} for value in values]
+        messages = self._messages[partition]
+        messages += [{"key": key, "value": value} for value in values]
         self.batch_bytes += size
         self.bytes_total += size
         self.batch_count += len(values)
-        if len(self._messages) >= SLAB:
+        if len(messages) >= SLAB:
             self._hand_over()
 
     def _refuse_row(self, values: list[bytes]) -> None:
@@ -298,6 +298,7 @@ class Publisher:
             self._began_at = time.monotonic()
 
     def _hand_over(self) -> None:
-        if self._messages:
-            self._producer.produce_batch(self._topic, self._messages)
-            self._messages = []
+        for partition, messages in enumerate(self._messages):
+            if messages:
+                self._producer.produce_batch(self._topic, messages, partition)
+                self._messages[partition] = []

@@ -62,9 +62,9 @@ class FakeProducer:
             assert self._flushed == len(self._open), "the position is produced after a flush"
         self._open.append((topic, partition, value))
 
-    def produce_batch(self, topic: str, messages: list[dict[str, Any]]) -> None:
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> None:
         assert self._open is not None
-        self._open += [(topic, message["partition"], message["value"]) for message in messages]
+        self._open += [(topic, partition, message["value"]) for message in messages]
 
     def flush(self) -> None:
         assert self._open is not None
