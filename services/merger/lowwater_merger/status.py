@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from lowwater.positions import Order
 from lowwater_merger import metrics
 from lowwater_merger.core import Merger
 from lowwater_merger.release import SourceState
@@ -20,7 +21,7 @@ class HoldWatch:
     def __init__(self, group: str, alarm_seconds: float) -> None:
         self._group = group
         self._alarm_seconds = alarm_seconds
-        self._held_by: tuple[str, int | None] | None = None
+        self._held_by: tuple[str, int | None, Order, int] | None = None
         self._since = time.monotonic()
         self._is_alarmed = False
         self._log: Any = structlog.get_logger().bind(service="merger", group=group)
@@ -34,9 +35,10 @@ class HoldWatch:
             self._is_alarmed = False
             metrics.HELD_SECONDS.labels(self._group).set(0)
             return None
-        _, state = found
+        floor, state = found
         watermark = state.watermark()
-        held_by = (state.name, watermark.thread)
+        # while any of these moves, nothing is held: it only comes a little later
+        held_by = (state.name, watermark.thread, watermark.order, floor.clock_us)
         if held_by != self._held_by:
             self._held_by, self._since, self._is_alarmed = held_by, time.monotonic(), False
         seconds = time.monotonic() - self._since
