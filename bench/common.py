@@ -13,8 +13,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.console import Console
 from rich.table import Table
+
+from lowwater import config
+from lowwater.config import Settings
 
 RESULTS = Path(__file__).parent / "results"
 console = Console(highlight=False)
@@ -49,6 +53,12 @@ class Bench:
 
     def say(self, what: str) -> None:
         console.print(f"[dim]· {what}[/dim]")
+
+    def config(self, name: str, raw: dict[str, Any]) -> tuple[Settings, Path]:
+        """A fleet's config on this bench's broker, as a file and as settings."""
+        path = self.directory / f"{name}.yaml"
+        path.write_text(yaml.safe_dump({"kafka": {"bootstrap_servers": self.bootstrap_servers}, **raw}))
+        return config.load(path), path
 
     def add(self, result: Result) -> None:
         self.results.append(result)

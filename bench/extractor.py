@@ -6,8 +6,6 @@ import time
 import uuid
 from typing import Any
 
-import yaml
-
 from bench.common import Bench, Result, peak_mb, wait_until
 from lowwater import config, topics
 from lowwater.bus.admin import Admin
@@ -37,7 +35,6 @@ def _run(bench: Bench, changes: int, transfers: int) -> None:
     name = f"b{uuid.uuid4().hex[:8]}"
     directory = bench.directory / name
     raw: dict[str, Any] = {
-        "kafka": {"bootstrap_servers": bench.bootstrap_servers},
         "sources": {
             name: {
                 "kind": "simulated_rac",
@@ -47,13 +44,11 @@ def _run(bench: Bench, changes: int, transfers: int) -> None:
             }
         },
     }
-    path = bench.directory / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(raw))
-    settings = config.load(path)
+    settings, path = bench.config(name, raw)
     cluster = Cluster(directory, threads=2, tables=BANK, log_bytes=64 << 20, keep_history=False)
     service = services.extractor(settings, path, name, bench.directory / "logs")
     service.start()
-    wait_until(lambda: _position(settings, name) is not None, 60, "the first position")
+    wait_until(lambda: last_position(settings, name) is not None, 60, "the first position")
     service.stop()
     per_transaction = transfers * 3
     bench.say(f"writing redo logs with {changes:,} changes in transactions of {per_transaction}")
@@ -78,7 +73,7 @@ def _run(bench: Bench, changes: int, transfers: int) -> None:
     bench.add(result)
 
 
-def _position(settings: Settings, source: str) -> Position | None:
+def last_position(settings: Settings, source: str) -> Position | None:
     try:
         found, _ = read_to_end(settings.kafka, topics.positions(source))
     except BusError:

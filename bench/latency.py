@@ -6,10 +6,8 @@ import time
 import uuid
 from typing import Any
 
-import yaml
-
 from bench.common import Bench, Result, wait_until
-from bench.extractor import _position
+from bench.extractor import last_position
 from lowwater import config, topics
 from lowwater.bus.consumer import AssignedConsumer
 from lowwater.record_codec import decode_commit
@@ -24,16 +22,13 @@ def run(bench: Bench) -> None:
     name = f"b{uuid.uuid4().hex[:8]}"
     directory = bench.directory / name
     raw: dict[str, Any] = {
-        "kafka": {"bootstrap_servers": bench.bootstrap_servers},
         "sources": {
             name: {"kind": "simulated_rac", "config": {"directory": str(directory)}, "http": {"port": free_port()}}
         },
         "groups": {name: {"sources": [name], "http": {"port": free_port()}}},
         "state_directory": str(directory / "state"),
     }
-    path = bench.directory / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(raw))
-    settings = config.load(path)
+    settings, path = bench.config(name, raw)
     logs = bench.directory / "logs"
     seconds = max(5, int(30 * bench.scale))
     bench.say(f"{RATE} transactions per second for {seconds} s, two threads")
@@ -45,7 +40,7 @@ def run(bench: Bench) -> None:
     wait_until(lambda: (directory / "control.json").exists(), 30, "the cluster")
     for service in started[1:]:
         service.start()
-    wait_until(lambda: _position(settings, name) is not None, 60, "the first position")
+    wait_until(lambda: last_position(settings, name) is not None, 60, "the first position")
     wait_until(lambda: (started[2].status() or {}).get("next_gsn", 0) > 1, 60, "the first release")
     latencies = _measure(settings, name, seconds)
     for service in started:

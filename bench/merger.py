@@ -9,11 +9,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bench.changes import ChangesWriter
 from bench.common import Bench, Result, peak_mb, wait_until
-from lowwater import config, topics
+from lowwater import topics
 from lowwater.bus.admin import Admin
 from lowwater.bus.consumer import AssignedConsumer, read_to_end
 from lowwater.bus.producer import TransactionalProducer
@@ -31,14 +29,11 @@ PARTITIONS = 4
 def _settings(bench: Bench) -> tuple[Settings, Path, str, str]:
     name = f"b{uuid.uuid4().hex[:8]}"
     raw: dict[str, Any] = {
-        "kafka": {"bootstrap_servers": bench.bootstrap_servers},
         "sources": {name: {"kind": "simulated_rac", "partitions": PARTITIONS}},
         "groups": {name: {"sources": [name], "http": {"port": free_port()}}},
         "state_directory": str(bench.directory / name),
     }
-    path = bench.directory / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(raw))
-    settings = config.load(path)
+    settings, path = bench.config(name, raw)
     wanted = [*topics.shared_topics(), *topics.source_topics(name, settings.source(name))]
     Admin(settings.kafka).ensure([*wanted, *topics.group_topics(name, settings.group(name))])
     return settings, path, name, name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from lowwater.config import KafkaConfig
 from lowwater.errors import ControlConflictError
 from lowwater.record_codec import RecordCodec
 from lowwater.records import Control, Wanted
+from lowwater.times import now_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,7 @@ def commit_control(
     for message in messages:
         fold.apply(codec.decode(message.value() or b"", Control))
     last = fold.get(kind, name)
-    now_us = time.time_ns() // 1000
-    wanted = replace(change(last.control), kind=kind, name=name, changes_version=last.version, at_us=now_us)
+    wanted = replace(change(last.control), kind=kind, name=name, changes_version=last.version, at_us=now_us())
     offset = _write(kafka, codec.key(name), codec.encode(wanted))
     fold = ControlFold()
     won = False

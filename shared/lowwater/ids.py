@@ -2,10 +2,6 @@
 
 from typing import NewType
 
-SourceName = NewType("SourceName", str)
-GroupName = NewType("GroupName", str)
-ThreadId = NewType("ThreadId", int)
-Gsn = NewType("Gsn", int)
 SchemaId = NewType("SchemaId", int)
 #: `source/incarnation/thread/txid`: unique over all that a group ever merges
 TransactionId = NewType("TransactionId", str)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from lowwater.codec import generic
+from lowwater.codec.values import text
 from lowwater.codec.varint import long, read_long
 from lowwater.codec.wire import HEADER_SIZE, header, schema_id_of
 from lowwater.errors import CodecError, SchemaError
@@ -44,18 +45,17 @@ def record_schemas() -> dict[str, str]:
     return texts
 
 
-def _text(s: str) -> bytes:
-    raw = s.encode()
-    return long(len(raw)) + raw
+def commit_behind_source(
+    thread: int, txid: str, order: Order, commit_ts_us: int, clock_us: int, changes: int, checksum: int
+) -> bytes:
+    """All of a Commit but its first field, which is the same for all that one source publishes."""
+    ends = (long(commit_ts_us), long(clock_us), long(changes), long(checksum))
+    return b"".join((long(thread), text(txid), ORDER_PAIR.pack(*order), *ends))
 
 
 def encode_commit(c: Commit) -> bytes:
-    return b"".join(
-        (
-            _text(c.source), long(c.thread), _text(c.txid), c.order.pack(),
-            long(c.commit_ts_us), long(c.clock_us), long(c.changes), long(c.checksum),
-        )
-    )  # fmt: skip
+    ends = (c.commit_ts_us, c.clock_us, c.changes, c.checksum)
+    return text(c.source) + commit_behind_source(c.thread, c.txid, c.order, *ends)
 
 
 def decode_commit(data: bytes, at: int = HEADER_SIZE) -> Commit:
@@ -83,7 +83,7 @@ def encode_mark(m: Mark) -> bytes:
     if m.threads:
         parts.append(long(len(m.threads)))
         for t in m.threads:
-            parts += (long(t.thread), t.order.pack(), _text(t.state))
+            parts += (long(t.thread), t.order.pack(), text(t.state))
     parts.append(b"\x00")
     return b"".join(parts)
 
@@ -122,8 +122,8 @@ class RecordCodec:
         self._by_header = {self.headers[r.__name__]: r for r in RECORDS}
         self._key_header = self.headers[KEY_NAME]
 
-    def key(self, text: str) -> bytes:
-        return self._key_header + _text(text)
+    def key(self, name: str) -> bytes:
+        return self._key_header + text(name)
 
     def key_text(self, key: bytes) -> str:
         if key[:HEADER_SIZE] != self._key_header:
@@ -136,18 +136,9 @@ class RecordCodec:
         body: bytes = fast(record) if fast else generic.encode(record)
         return self.headers[type(record).__name__] + body
 
-    def commit_encoder(self, source: str) -> Callable[[int, str, Order, int, int, int, int], bytes]:
-        """For one source's commits: (thread, txid, order, commit_ts_us, clock_us, changes, checksum) → value."""
-        head = self.headers[Commit.__name__] + _text(source)
-        join, pack = b"".join, ORDER_PAIR.pack
-
-        def encode(
-            thread: int, txid: str, order: Order, commit_ts_us: int, clock_us: int, changes: int, checksum: int
-        ) -> bytes:
-            ends = (long(commit_ts_us), long(clock_us), long(changes), long(checksum))
-            return join((head, long(thread), _text(txid), pack(*order), *ends))
-
-        return encode
+    def commit_head(self, source: str) -> bytes:
+        """What every Commit value of this source begins with; `commit_behind_source` follows."""
+        return self.headers[Commit.__name__] + text(source)
 
     def record_type(self, value: bytes) -> type | None:
         """Which record of ours this is; None for a table's change."""

@@ -9,22 +9,13 @@ from pathlib import Path
 
 import httpx
 from tests.conftest import NewFleet
-from tests.harness import Workload, wait_until
+from tests.harness import Fleet, Workload, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "consumer.py"
 
 
 def test_plain_consumer_with_the_stock_deserializer(new_fleet: NewFleet) -> None:
-    fleet = new_fleet()
-    work = Workload(fleet.cluster(), transactions=50, transfers=2)
-    fleet.extractor()
-    fleet.merger()
-    fleet.control()
-    fleet.wait_for_capture()
-    work.run()
-    fleet.wait_for_all()
-    registry = f"http://127.0.0.1:{fleet.settings.control.port}"
-    wait_until("the control API", lambda: _answers(registry))
+    fleet, registry = _with_control(new_fleet, transactions=50, transfers=2)
     command = [
         sys.executable, str(EXAMPLE), "--bootstrap-servers", fleet.settings.kafka.bootstrap_servers,
         "--registry", registry, "--group", fleet.group, "--idle-seconds", "2",
@@ -39,16 +30,7 @@ def test_plain_consumer_with_the_stock_deserializer(new_fleet: NewFleet) -> None
 
 
 def test_registry_read_endpoints(new_fleet: NewFleet) -> None:
-    fleet = new_fleet()
-    work = Workload(fleet.cluster(), transactions=5)
-    fleet.extractor()
-    fleet.merger()
-    fleet.control()
-    fleet.wait_for_capture()
-    work.run()
-    fleet.wait_for_all()
-    base = f"http://127.0.0.1:{fleet.settings.control.port}"
-    wait_until("the control API", lambda: _answers(base))
+    fleet, base = _with_control(new_fleet, transactions=5)
     subject = next(s for s in httpx.get(f"{base}/subjects").json() if fleet.sources[0] in s and "ACCOUNTS" in s)
     assert httpx.get(f"{base}/subjects/{subject}/versions").json() == [1]
     latest = httpx.get(f"{base}/subjects/{subject}/versions/latest").json()
@@ -58,6 +40,21 @@ def test_registry_read_endpoints(new_fleet: NewFleet) -> None:
     missing = httpx.get(f"{base}/schemas/ids/1")
     assert (missing.status_code, missing.json()["error_code"]) == (404, 40403)
     assert httpx.get(f"{base}/subjects/nobody/versions").json()["error_code"] == 40401
+
+
+def _with_control(new_fleet: NewFleet, **work: int) -> tuple[Fleet, str]:
+    """A fleet that has released all of its work, and the address of its control API."""
+    fleet = new_fleet()
+    workload = Workload(fleet.cluster(), **work)
+    fleet.extractor()
+    fleet.merger()
+    fleet.control()
+    fleet.wait_for_capture()
+    workload.run()
+    fleet.wait_for_all()
+    base = f"http://127.0.0.1:{fleet.settings.control.port}"
+    wait_until("the control API", lambda: _answers(base))
+    return fleet, base
 
 
 def _answers(base: str) -> bool:

@@ -21,7 +21,7 @@ from lowwater.errors import MarkBrokenError, RowTooLargeError
 from lowwater.failpoints import fail_point
 from lowwater.ids import transaction_id
 from lowwater.positions import ORDER_MIN, Order
-from lowwater.record_codec import RecordCodec
+from lowwater.record_codec import RecordCodec, commit_behind_source
 from lowwater.records import (
     Abandon,
     InProgress,
@@ -63,7 +63,7 @@ class Publisher:
         self._partitions = partitions
         self._slab = min(SLAB, batch.count_max)
         self._small_count = min(SMALL_COUNT, batch.count_max - 1)
-        self._encode_commit = codec.commit_encoder(position.source)
+        self._commit_head = codec.commit_head(position.source)
         self._topic = topics.changes(position.source)
         self._position = position
         self._published: dict[int, Order] = {t.thread: t.published for t in position.threads}
@@ -144,7 +144,7 @@ class Publisher:
             count, checksum = self._add_changes(transaction, key, partition)
         clock_us = self._clock.of_commit(transaction.commit_ts_us, now_us)
         ends = (transaction.commit_ts_us, clock_us, count, checksum)
-        last.append(self._encode_commit(thread, transaction.txid, transaction.order, *ends))
+        last.append(self._commit_head + commit_behind_source(thread, transaction.txid, transaction.order, *ends))
         self._put(last, key, partition)
         if self._position.in_progress is not None and self._is_in_progress(transaction):
             self._position = replace(self._position, in_progress=None)

@@ -20,6 +20,7 @@ from lowwater.errors import IncarnationError
 from lowwater.failpoints import fail_point
 from lowwater.records import Position, Wanted
 from lowwater.service import SessionService, http_of
+from lowwater.times import now_us
 from lowwater.topics import Topic
 from lowwater_extractor import metrics
 from lowwater_extractor.clock import SourceClock
@@ -33,10 +34,6 @@ from lowwater_extractor.sources import open_source
 IDLE_SECONDS = 0.004
 CONTROL_SECONDS = 0.5
 STATUS_SECONDS = 0.5
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000
 
 
 class Extractor(SessionService):

@@ -17,9 +17,6 @@ from lowwater.records import PartitionProgress, ReleasedThread, SourceProgress
 from lowwater_merger.lanes import Lanes, ManyIds, ReleaseKey, Waiting
 from lowwater_merger.watermark import PartitionMark, Watermark, mark_clock, watermark
 
-#: below every key
-KEY_MIN = ReleaseKey(ORDER_MIN, -1, "")
-
 
 class Floor(NamedTuple):
     """Compared as a pair, so that equal clocks have one answer."""

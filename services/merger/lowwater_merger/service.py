@@ -20,11 +20,12 @@ from lowwater.record_codec import RecordCodec
 from lowwater.records import Abandon, Commit, Copied, Mark, Progress
 from lowwater.schemas import SchemaStore
 from lowwater.service import SessionService, http_of
+from lowwater.times import now_us
 from lowwater.topics import Topic
 from lowwater_merger import metrics
 from lowwater_merger.core import Kind, Merger
 from lowwater_merger.output import Output
-from lowwater_merger.session import Session, now_us
+from lowwater_merger.session import Session
 from lowwater_merger.spool import DiskSpool
 
 _KINDS: dict[type, Kind] = {

@@ -15,6 +15,7 @@ from lowwater.control import ControlReader
 from lowwater.failpoints import fail_point
 from lowwater.health import Health
 from lowwater.records import Wanted
+from lowwater.times import now_us
 from lowwater_merger import metrics, status
 from lowwater_merger.core import Merger
 from lowwater_merger.output import Output
@@ -32,10 +33,6 @@ CONTROL_SECONDS = 0.5
 STATUS_SECONDS = 0.5
 #: a source that has not marked for this long may be hidden behind an open Kafka transaction
 HANGING_SECONDS = 5.0
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000
 
 
 class Host(Protocol):
