@@ -33,7 +33,7 @@ def run(bench: Bench) -> None:
     seconds = max(5, int(30 * bench.scale))
     bench.say(f"{RATE} transactions per second for {seconds} s, two threads")
     cluster = services.simulated_cluster(
-        directory, logs, "--threads", "2", "--rate", str(RATE), "--transactions", str(RATE * seconds)
+        directory, logs, "--threads", "2", "--rate", str(RATE), "--transactions", str(RATE * (seconds + 60))
     )
     started = [cluster, services.extractor(settings, path, name, logs), services.merger(settings, path, name, logs)]
     cluster.start()
