@@ -151,10 +151,7 @@ def test_also_of_two_writes_with_the_same_words_at_the_same_microsecond(
     fleet = new_fleet()
     assert fleet.codec
 
-    class Stopped:
-        time_ns = staticmethod(lambda: 1_700_000_000_000_000_000)
-
-    monkeypatch.setattr(control, "time", Stopped)
+    monkeypatch.setattr(control, "now_us", lambda: 1_700_000_000_000_000)
     results = _write_at_once(fleet, ["the same", "the same"])
     assert sorted(type(r).__name__ for r in results) == ["ControlConflictError", "ControlState"]
 
