@@ -9,7 +9,7 @@ MEMBERS := $(wildcard shared/pyproject.toml services/*/pyproject.toml spark/pypr
 
 # Stamps: a step is done again only when what it was made from has changed.
 VENV := .venv/.lowwater-stamp
-JARS := .jars/kafka/.lowwater-stamp
+JARS := .jars/.lowwater-stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit test-long lint bench up setup jars clean
@@ -55,7 +55,7 @@ clean: ## stop the local Kafka; remove .venv, .jars, caches and the local data (
 # All tools are looked for before the first step begins: the jars come first and ask for Python, too.
 $(JARS): pom.xml
 	@deploy/local/need.sh python java maven
-	@deploy/local/jars.sh kafka
+	@deploy/local/jars.sh kafka spark s3
 	@touch $@
 
 $(VENV): uv.lock pyproject.toml $(MEMBERS)

@@ -1,14 +1,15 @@
 #!/bin/sh
-# jars.sh kafka: the jars of one profile of pom.xml, in .jars/<profile>. All of them or none.
+# jars.sh kafka spark: the jars of these profiles of pom.xml, in .jars/<profile>. Of each all of them or none.
 set -eu
-profile=$1
-part=.jars/$profile.part
-echo "setup: fetching the jars of $profile with Maven into .jars/$profile (once)"
-rm -rf "$part"
-mkdir -p "$part"
-if ! mvn -q -B -P "$profile" dependency:copy-dependencies -DoutputDirectory="$PWD/$part" >"$part.log" 2>&1; then
-    cat "$part.log" >&2
-    exit 1
-fi
-rm -rf ".jars/$profile" "$part.log"
-mv "$part" ".jars/$profile"
+for profile in "$@"; do
+    part=.jars/$profile.part
+    echo "setup: fetching the jars of $profile with Maven into .jars/$profile (once)"
+    rm -rf "$part"
+    mkdir -p "$part"
+    if ! mvn -q -B -P "$profile" dependency:copy-dependencies -DoutputDirectory="$PWD/$part" >"$part.log" 2>&1; then
+        cat "$part.log" >&2
+        exit 1
+    fi
+    rm -rf ".jars/$profile" "$part.log"
+    mv "$part" ".jars/$profile"
+done

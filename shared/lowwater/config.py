@@ -96,6 +96,36 @@ class SourceConfig(Model):
     http: HttpConfig = HttpConfig()
 
 
+class LakeConfig(Model):
+    """Where a group's lake lies, and how it is kept."""
+
+    uri: str = Field(description="a directory, or s3://bucket/prefix, gs://…, az://…")
+    options: dict[str, str] = Field(
+        default_factory=dict,
+        description="passed to the object store as they are: endpoint, region, access_key_id, secret_access_key, …",
+    )
+    file_bytes: int = Field(default=128 * MEBIBYTE, ge=1024, description="what a file aims at")
+    grace_hours: float = Field(default=24.0, ge=0, description="files are removed not before this has passed")
+    compact_seconds: float = Field(default=300.0, description="small files are merged this often; below 0 never")
+    retention_hours: float = Field(default=-1.0, description="history older than this is folded; below 0 it is kept")
+
+    @model_validator(mode="after")
+    def _secrets_are_references(self) -> LakeConfig:
+        for name, value in self.options.items():
+            check_reference(name, value)
+        return self
+
+
+class LandConfig(Model):
+    """Spark's part: how the ordered topic is landed."""
+
+    trigger_seconds: float = Field(default=1.0, gt=0, description="a landing begins at most this often")
+    records_max: int = Field(default=500_000, ge=1, description="records that one landing takes from Kafka")
+    spark: dict[str, str] = Field(default_factory=dict, description="passed to Spark as they are: master, memory, …")
+    checkpoint_directory: str | None = Field(default=None, description="Spark's own; may be removed at any time")
+    http: HttpConfig = HttpConfig()
+
+
 class GroupConfig(Model):
     sources: list[Name] = Field(min_length=1)
     memory_bytes_max: int = Field(default=64 * MEBIBYTE, ge=65536, description="buffers beyond this go to disk")
@@ -107,6 +137,8 @@ class GroupConfig(Model):
     retention_hours: float = Field(default=168.0, description="of the ordered topic; below 0 it is kept for ever")
     hold_alarm_seconds: float = Field(default=60.0, gt=0, description="a watermark held this long raises an alarm")
     http: HttpConfig = HttpConfig()
+    lake: LakeConfig | None = None
+    land: LandConfig = LandConfig()
 
 
 class ControlConfig(Model):

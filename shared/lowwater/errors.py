@@ -11,6 +11,14 @@
     ├── CodecError                  a value does not fit its type, bytes do not fit their schema
     │   └── SchemaError             a schema is unknown or contradicts itself
     ├── DataGoneError               what a reader needs was deleted
+    ├── StoreError                  a lake's store could not be asked, or refused
+    │   ├── NotThereError           an object is not there
+    │   └── AlreadyThereError       an object is there that was to be created
+    ├── LedgerError                 the chain of manifests contradicts itself, or cannot be read
+    │   ├── LandingConflictError    another process has landed what this one was about to
+    │   └── LakeDamagedError        a manifest or a file is missing, or is not what it was
+    ├── LandingError                what was read from the ordered topic is not what was released
+    ├── LakeError                   a reader asks for what the lake does not have
     ├── ControlConflictError        a control write named a version that is no longer the last
     ├── SourceError                 this source stops; the others do not
     │   ├── LogGapError             a log, a sequence or a record is missing
@@ -176,4 +184,36 @@ class DuplicateIdError(MergeError):
 
 
 class TransactionTooLargeError(MergeError):
+    pass
+
+
+class StoreError(LowwaterError):
+    pass
+
+
+class NotThereError(StoreError):
+    pass
+
+
+class AlreadyThereError(StoreError):
+    pass
+
+
+class LedgerError(LowwaterError):
+    pass
+
+
+class LandingConflictError(LedgerError):
+    pass
+
+
+class LakeDamagedError(LedgerError):
+    pass
+
+
+class LandingError(LowwaterError):
+    pass
+
+
+class LakeError(LowwaterError):
     pass

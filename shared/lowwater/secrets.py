@@ -9,7 +9,9 @@ from pathlib import Path
 from lowwater.errors import ConfigError
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
-_SECRET_NAME = re.compile(r"password|secret|token|hash_key|sasl\.oauthbearer\.config|ssl\.key\.pem", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"password|secret|token|account_key|hash_key|sasl\.oauthbearer\.config|ssl\.key\.pem", re.IGNORECASE
+)
 
 
 def is_secret_name(name: str) -> bool:
