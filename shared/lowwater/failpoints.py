@@ -26,6 +26,16 @@ FAIL_POINTS: dict[str, str] = {
     "merger.committed": "Kafka transaction committed",
     "merger.before_delete": "progress committed, old changes not yet deleted",
     "merger.after_delete": "old changes deleted",
+    "lake.checkpoint_parts": "the parts of a checkpoint of the chain written, the checkpoint itself not yet",
+    "lake.checkpoint_written": "a checkpoint of the chain written, nothing names it yet",
+    "land.after_init": "fenced the predecessor, manifests not yet read",
+    "land.prepared": "Prepared is in the ledger topic, no file yet",
+    "land.before_files": "in a task: rows written, no file in the store yet",
+    "land.some_files": "in a task: its files are in the store, those of other tasks need not be",
+    "land.files_written": "all files are in the store, no manifest",
+    "land.manifest_created": "the manifest is there, its answer not yet looked at",
+    "land.landed_produced": "Landed produced, Kafka transaction not yet committed",
+    "land.mirrored": "Landed and the consumer group's offsets committed",
 }
 
 
@@ -40,6 +50,8 @@ def _kill_at(wanted: str) -> Callable[[str], None]:
         if here == name:
             left -= 1
             if left == 0:
+                # a task of Spark runs in a process of its own: it is the application that is to die
+                os.kill(int(os.environ.get("LOWWATER_FAIL_PID", os.getpid())), signal.SIGKILL)
                 os.kill(os.getpid(), signal.SIGKILL)
 
     return check

@@ -16,13 +16,16 @@ from lowwater.ids import SchemaId
 from lowwater.positions import ORDER_PAIR, Order
 from lowwater.records import (
     Abandon,
+    Aborted,
     Commit,
     Control,
     Copied,
+    Landed,
     Mark,
     MarkedThread,
     OrderKey,
     Position,
+    Prepared,
     Progress,
     SchemaEntry,
     Skipped,
@@ -30,6 +33,7 @@ from lowwater.records import (
 
 RECORDS: tuple[type, ...] = (
     Commit, Abandon, Skipped, Copied, Mark, Position, Progress, Control, SchemaEntry, OrderKey,
+    Prepared, Landed, Aborted,
 )  # fmt: skip
 
 R = TypeVar("R")

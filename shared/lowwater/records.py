@@ -224,6 +224,54 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """An attempt at a landing has begun. What it writes counts only once a manifest names it."""
+
+    kind: str
+    attempt: str
+    #: the number that it will try first
+    n: int
+    from_offset: int
+    #: at most this far
+    to_offset: int
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class LandedChunk:
+    table: str
+    copy: str
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What a manifest says, for those that read Kafka and not the lake."""
+
+    kind: str
+    attempt: str
+    n: int
+    offset: int
+    gsn: int
+    transactions: int
+    rows: int
+    files: int
+    bytes: int
+    chunks: tuple[LandedChunk, ...]
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """An attempt that no manifest names, nor ever will: another one has landed what it was to."""
+
+    attempt: str
+    n: int
+    reason: str
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaEntry:
     """One schema, in the topic that keeps them all."""
 
@@ -234,4 +282,7 @@ class SchemaEntry:
     key: tuple[str, ...] = field(default=())
 
 
-Record = Commit | Abandon | Skipped | Copied | Mark | Position | Progress | Control | SchemaEntry | OrderKey
+Record = (
+    Commit | Abandon | Skipped | Copied | Mark | Position | Progress | Control | SchemaEntry | OrderKey
+    | Prepared | Landed | Aborted
+)  # fmt: skip

@@ -58,6 +58,15 @@ def progress(group: str) -> str:
     return f"{PREFIX}.{group}.progress"
 
 
+def ledger(group: str) -> str:
+    return f"{PREFIX}.{group}.ledger"
+
+
+def land_group(group: str) -> str:
+    """The consumer group whose offsets mirror what has landed, for ordinary lag tools."""
+    return f"{PREFIX}.{group}.land"
+
+
 def shared_topics() -> list[Topic]:
     return [Topic(SCHEMAS, 1, _KEPT), Topic(CONTROL, 1, _KEPT)]
 
@@ -75,3 +84,8 @@ def group_topics(group: str, config: GroupConfig) -> list[Topic]:
     retention = "-1" if hours < 0 else str(int(hours * 3_600_000))
     ordered = _large({"cleanup.policy": "delete", "retention.ms": retention, "retention.bytes": "-1"})
     return [Topic(transactions(group), 1, ordered), Topic(progress(group), 1, _large(_COMPACTED))]
+
+
+def lake_topics(group: str) -> list[Topic]:
+    """Kept: it tells the whole history of the lake, and is rebuilt from the manifests if it is lost."""
+    return [Topic(ledger(group), 1, _KEPT)]

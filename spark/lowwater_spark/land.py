@@ -1,0 +1,271 @@
+"""A micro-batch becomes a landing: prepare, write, check, commit by creating the manifest, mirror."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+
+from lowwater import topics
+from lowwater.config import Settings
+from lowwater.errors import LandingError
+from lowwater.ids import SchemaId
+from lowwater.lake.chain import Chain
+from lowwater.lake.columns import lake_table
+from lowwater.lake.manifest import File, Kind, Landed, Manifest, TableVersion
+from lowwater.record_codec import decode_commit
+from lowwater.records import Commit, Copied, Prepared, Skipped
+from lowwater.schemas import SchemaStore
+from lowwater.times import now_us
+from lowwater_spark import metrics
+from lowwater_spark.land_task import CARRY_ROWS_MAX, LandTask, TaskParams, TaskReport, report_batches, task_tag
+from lowwater_spark.ledger import Draft, commit_draft, land_attempt
+from lowwater_spark.mirror import Mirror
+from lowwater_spark.plan import end_of, ordered_rows
+from lowwater_spark.session import kafka_options
+from lowwater_spark.stitch import Stitched, stitch
+
+_log = structlog.get_logger()
+
+#: below this a landing is one task: more would only make more files
+ROWS_PER_TASK_MIN = 50_000
+#: a table version that was not seen for this many landings is no longer looked for
+LANDINGS_REMEMBERED = 10
+#: values up to this size are handed to Python by count; above, Spark weighs each batch, row by row
+VALUE_BYTES_SMALL = 16 << 10
+_BATCH_ROWS = 10_000
+_BATCH_BYTES = 64 << 20
+_NO_LIMIT = (1 << 31) - 1
+
+
+@dataclass
+class Tail:
+    """What was read behind the last end, and is not stored anywhere: it is read again from Kafka."""
+
+    #: behind the last record that was read
+    end: int
+    #: the transaction that it is the beginning of, and how many changes of it have come
+    gsn: int
+    changes: int
+
+
+class Landing:
+    """One group's landing, in one process. Its chain and its mirror are its alone."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        group: str,
+        chain: Chain,
+        mirror: Mirror,
+        schemas: SchemaStore,
+        start: int,
+    ) -> None:
+        config = settings.group(group)
+        assert config.lake is not None
+        self._spark = spark
+        self._lake = config.lake
+        self._group = group
+        self._topic = topics.transactions(group)
+        self._options = kafka_options(settings.kafka, config.land, self._topic)
+        self._chain = chain
+        self._mirror = mirror
+        self._schemas = schemas
+        headers = schemas.record_codec().headers
+        self._control_ids = {
+            r.__name__: int.from_bytes(headers[r.__name__][1:], "big") for r in (Commit, Skipped, Copied)
+        }
+        self._cores = spark.sparkContext.defaultParallelism
+        self._attempt = ""
+        #: where the landing to come begins
+        self._start = start
+        #: behind the last record that Spark has handed over
+        self.read_to = start
+        self._tail: Tail | None = None
+        self._expected_rows = 0
+        self._value_bytes_max: int | None = None
+        self._landings = 0
+        #: schema id → the landing that saw it last
+        self._seen: dict[int, int] = dict.fromkeys(chain.last_schema_ids, 0)
+
+    @property
+    def chain(self) -> Chain:
+        return self._chain
+
+    def on_batch(self, batch: DataFrame, expected_rows: int, topic_id: str) -> Manifest | None:
+        """What Spark calls; the landing, if the batch held the end of a transaction."""
+        started = time.monotonic()
+        self._expected_rows = expected_rows
+        records = batch.select("offset", "key", "value")
+        known: dict[int, Commit] = {}
+        if self._tail is not None and self._tail.changes > CARRY_ROWS_MAX:
+            commit = self._look_for_end(records, self._tail)
+            if commit is None:
+                return None
+            known[self._tail.gsn] = commit
+        if self._tail is not None:
+            self._expected_rows += self._tail.changes
+            records = self._again(self._start, self._tail.end).unionAll(records)
+        self._prepare(expected_rows)
+        reports, result = self._run(records, known)
+        if result.last is None:
+            return None
+        self._remember_tail(result)
+        if result.last_end is None:
+            return None
+        manifest = self._commit(reports, result, topic_id)
+        self._measure(manifest, reports, time.monotonic() - started)
+        return manifest
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def _again(self, start: int, end: int) -> DataFrame:
+        """The tail, by its offsets."""
+        parts = min(self._cores, -(-self._expected_rows // ROWS_PER_TASK_MIN))
+        reader = self._spark.read.format("kafka").options(**self._options)
+        places = {name: f'{{"{self._topic}":{{"0":{offset}}}}}' for name, offset in (("s", start), ("e", end))}
+        reader = reader.option("startingOffsets", places["s"]).option("endingOffsets", places["e"])
+        return reader.option("minPartitions", max(1, parts)).load().select("offset", "key", "value")
+
+    def _look_for_end(self, records: DataFrame, tail: Tail) -> Commit | None:
+        """Of a transaction that is larger than a micro-batch: until its Commit comes, nothing is decoded or written."""
+        last, value = end_of(records, self._control_ids[Commit.__name__], tail.gsn)
+        if value is None and last is not None:
+            self._tail = replace(tail, end=last + 1)
+            self.read_to = last + 1
+        return None if value is None else decode_commit(value)
+
+    def _remember_tail(self, result: Stitched) -> None:
+        last = result.last
+        assert last is not None
+        self.read_to = last.offset + 1
+        self._tail = None if last.is_end else Tail(last.offset + 1, last.gsn, last.seq)
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def _prepare(self, expected_rows: int) -> None:
+        start = self._start
+        if not self._attempt:
+            self._attempt = land_attempt(start)
+            prepared = Prepared(
+                Kind.LAND, self._attempt, self._chain.head.n + 1, start, start + expected_rows, now_us()
+            )
+            self._mirror.prepare(prepared)
+
+    def _run(self, records: DataFrame, known: dict[int, Commit]) -> tuple[list[TaskReport], Stitched]:
+        """The tasks, until all that the records need is known. Nearly always that is at the first time."""
+        tables = {id_: self._avro(id_) for id_, seen in self._seen.items() if self._is_recent(seen)}
+        known = dict(known)
+        while True:
+            reports = self._tasks(records, tables, known)
+            result = stitch(reports, self._chain.head.gsn, known)
+            self._value_bytes_max = max((r.value_bytes_max for r in reports), default=0)
+            if result.is_final:
+                return reports, result
+            tables |= {id_: self._avro(id_) for id_ in result.needs_ids}
+            self._seen |= dict.fromkeys(result.needs_ids, self._landings)
+            for gsn in result.needs_commits:
+                _, value = end_of(records, self._control_ids[Commit.__name__], gsn)
+                if value is None:
+                    raise LandingError(f"the Commit of gsn {gsn} was read, and then was not found")
+                known[gsn] = decode_commit(value)
+
+    def _is_recent(self, seen: int) -> bool:
+        return self._landings - seen <= LANDINGS_REMEMBERED
+
+    def _avro(self, schema_id: int) -> str:
+        entry = self._schemas.entry(SchemaId(schema_id))
+        if not entry.table:
+            raise LandingError(
+                f"a record of schema {schema_id} ({entry.subject}) on {self._topic}",
+                hint="was it written by another version of lowwater? upgrade the readers first",
+            )
+        return entry.schema
+
+    def _tasks(self, records: DataFrame, tables: dict[int, str], known: dict[int, Commit]) -> list[TaskReport]:
+        params = TaskParams(self._lake, self._attempt, self._control_ids, tables, known)
+
+        def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return report_batches(LandTask(params, task_tag()).run(batches))
+
+        self._set_batch_size()
+        per_task = max(ROWS_PER_TASK_MIN, 5_000 * len(tables))
+        wanted = min(self._cores, -(-self._expected_rows // per_task))
+        frame = ordered_rows(records.where(records["offset"] >= self._start), self._control_ids, tables)
+        rows = frame.coalesce(max(1, wanted)).mapInArrow(task, "report binary").collect()
+        return [pickle.loads(row.report) for row in rows]
+
+    def _set_batch_size(self) -> None:
+        """Spark weighs a batch by asking every column after every row: only where values are large is that worth it."""
+        is_small = self._value_bytes_max is not None and self._value_bytes_max <= VALUE_BYTES_SMALL
+        conf = self._spark.conf
+        conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_BATCH_ROWS))
+        conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_NO_LIMIT if is_small else _BATCH_BYTES))
+
+    def _carried(self, result: Stitched) -> list[File]:
+        """Rows at the end of a task whose Commit lay in the next one: few, so the driver writes them."""
+        if not result.carried:
+            return []
+        tables = {id_: self._avro(id_) for id_, seen in self._seen.items() if self._is_recent(seen)}
+        task = LandTask(TaskParams(self._lake, self._attempt, self._control_ids, tables), task_tag())
+        for report, commit in result.carried:
+            task.write_carried(report.carried, commit)
+        return task.close()
+
+    def _commit(self, reports: list[TaskReport], result: Stitched, topic_id: str) -> Manifest:
+        assert result.last_end is not None
+        files = [f for r in reports for f in r.files] + self._carried(result)
+        head = self._chain.head
+        self._landings += 1
+        self._seen |= dict.fromkeys((f.schema_id for f in files), self._landings)
+        draft = Draft(
+            Kind.LAND,
+            self._group,
+            self._attempt,
+            tuple(sorted(files, key=lambda f: (f.table, f.gsn_min))),
+            from_offset=self._start,
+            landed=Landed(topic=self._topic, topic_id=topic_id, offset=result.last_end.offset + 1),
+            gsn=result.last_end.gsn,
+            transactions=result.last_end.gsn - head.gsn,
+            commit_ts_us=max(r.commit_ts_us for r in reports),
+            skipped=tuple(s for r in reports for s in r.skipped),
+            copied=tuple(c for r in reports for c in r.copied),
+            versions=tuple((id_, self._version(id_)) for id_ in {f.schema_id for f in files}),
+        )
+        manifest = commit_draft(self._chain, draft)
+        self._mirror.landed(manifest)
+        self._attempt = ""
+        self._start = manifest.landed.offset
+        self._chain.write_checkpoint_if_due()
+        return manifest
+
+    def _version(self, schema_id: int) -> TableVersion:
+        table = lake_table(self._avro(schema_id))
+        return TableVersion(table=table.name, version=table.version, key=table.key, avro=table.avro)
+
+    def _measure(self, manifest: Manifest, reports: list[TaskReport], seconds: float) -> None:
+        rows = sum(f.rows for f in manifest.files)
+        metrics.LANDINGS.labels(self._group).inc()
+        metrics.ROWS.labels(self._group).inc(rows)
+        metrics.TRANSACTIONS.labels(self._group).inc(manifest.transactions)
+        metrics.FILES.labels(self._group).inc(len(manifest.files))
+        metrics.BYTES.labels(self._group).inc(sum(f.bytes for f in manifest.files))
+        metrics.GSN.labels(self._group).set(manifest.gsn)
+        metrics.SECONDS.labels(self._group).observe(seconds)
+        metrics.LATENCY.labels(self._group).observe(max(0.0, (now_us() - manifest.commit_ts_us) / 1e6))
+        _log.info(
+            "landed",
+            n=manifest.n,
+            gsn=manifest.gsn,
+            transactions=manifest.transactions,
+            rows=rows,
+            files=len(manifest.files),
+            tasks=len(reports),
+            seconds=round(seconds, 3),
+        )

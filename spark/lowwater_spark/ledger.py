@@ -1,0 +1,143 @@
+"""Two phases: files are written under an attempt's name, then one manifest, created only if absent, makes them count.
+
+What to do next is decided by pure functions of the attempt and of the chain. "Exists", "conflict" or no answer is
+never a result: the manifest is read back, and the attempt that it names tells whose it is.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+
+import structlog
+
+from lowwater.errors import AlreadyThereError, LandingConflictError, StoreError
+from lowwater.failpoints import fail_point
+from lowwater.lake.chain import Chain, Head
+from lowwater.lake.manifest import (
+    CopiedTables,
+    File,
+    Kind,
+    Landed,
+    Manifest,
+    SkippedTransaction,
+    TableVersion,
+    manifest_path,
+)
+from lowwater.times import now_us
+
+_log = structlog.get_logger()
+
+#: creates without an answer before we give up; a restart then finds out
+TRIES_MAX = 5
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A landing that has all its files, but no number yet."""
+
+    kind: Kind
+    group: str
+    attempt: str
+    files: tuple[File, ...] = ()
+    # of a land
+    from_offset: int = 0
+    landed: Landed = field(default_factory=Landed)
+    gsn: int = 0
+    transactions: int = 0
+    commit_ts_us: int = 0
+    skipped: tuple[SkippedTransaction, ...] = ()
+    copied: tuple[CopiedTables, ...] = ()
+    versions: tuple[tuple[int, TableVersion], ...] = ()
+    # of a compact
+    removed: tuple[File, ...] = ()
+    history_from: int = 0
+    # of a copy
+    closed_copies: tuple[str, ...] = ()
+
+
+def land_attempt(from_offset: int) -> str:
+    """Its name tells where it begins: a landing behind that place proves that this one never will be."""
+    return f"land-{from_offset:020}-{uuid.uuid4().hex[:12]}"
+
+
+def attempt_from_offset(attempt: str) -> int | None:
+    kind, _, rest = attempt.partition("-")
+    return int(rest.partition("-")[0]) if kind == "land" else None
+
+
+def conflict(draft: Draft, chain: Chain) -> str | None:
+    """Why this draft can never land behind this chain; None if it can."""
+    if draft.kind is Kind.LAND:
+        if chain.head.landed.topic and chain.head.landed.offset != draft.from_offset:
+            return f"offsets {draft.from_offset} … have landed, up to {chain.head.landed.offset}"
+        if chain.head.gsn + draft.transactions != draft.gsn:
+            return f"gsn {chain.head.gsn} has landed, this one ends {draft.transactions} later at {draft.gsn}"
+    if draft.kind is Kind.COMPACT:
+        for file in draft.removed:
+            if not chain.is_live(file):
+                return f"{file.path} is no longer live: another compaction has merged it"
+    if draft.kind is Kind.COPY:
+        for file in draft.files:
+            if file.copy_id in chain.closed_copies:
+                return f"copy {file.copy_id} is closed"
+            if (file.copy_id, file.chunk) in chain.landed_chunks:
+                return f"chunk {file.chunk} of copy {file.copy_id} has landed"
+    return None
+
+
+def manifest_behind(draft: Draft, head: Head, known_versions: set[int], at_us: int) -> Manifest:
+    """The draft with the number behind `head`; landed and gsn are worked out again at every try."""
+    is_land = draft.kind is Kind.LAND
+    return Manifest(
+        n=head.n + 1,
+        kind=draft.kind,
+        group=draft.group,
+        attempt=draft.attempt,
+        at_us=at_us,
+        previous=head.digest,
+        landed=draft.landed if is_land else head.landed,
+        gsn=draft.gsn if is_land else head.gsn,
+        commit_ts_us=max(head.commit_ts_us, draft.commit_ts_us),
+        from_offset=draft.from_offset if is_land else None,
+        from_gsn=head.gsn if is_land else None,
+        transactions=draft.transactions,
+        files=draft.files,
+        removed=tuple(file.path for file in draft.removed),
+        versions={id_: version for id_, version in draft.versions if id_ not in known_versions},
+        skipped=draft.skipped,
+        copied=draft.copied,
+        closed_copies=draft.closed_copies,
+        history_from=draft.history_from,
+    )
+
+
+def commit_draft(chain: Chain, draft: Draft) -> Manifest:
+    """Durable, and visible for all tables at once, when it returns. LandingConflictError: it never will be."""
+    tries = 0
+    while True:
+        for manifest in chain.refresh():
+            if manifest.attempt == draft.attempt:
+                return manifest
+        why = conflict(draft, chain)
+        if why is not None:
+            raise LandingConflictError(
+                f"{draft.kind} {draft.attempt} cannot land: {why}",
+                position=manifest_path(chain.head.n),
+                hint="another process lands here; this one ends. Run one landing application for a group",
+            )
+        manifest = manifest_behind(draft, chain.head, set(chain.versions), now_us())
+        fail_point("land.files_written")
+        try:
+            chain.store.create(manifest_path(manifest.n), manifest.encode())
+        except AlreadyThereError:
+            _log.info("number taken", n=manifest.n, attempt=draft.attempt)
+        except StoreError as error:
+            # it may be there all the same: the next round reads it back
+            tries += 1
+            _log.warning("no answer to a create", n=manifest.n, attempt=draft.attempt, why=str(error))
+            if tries >= TRIES_MAX:
+                raise
+            time.sleep(0.2 * tries)
+        fail_point("land.manifest_created")

@@ -1,0 +1,27 @@
+"""What the landing counts."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_GROUP = ["group"]
+
+LANDINGS = Counter("lowwater_land_landings_total", "landings", _GROUP)
+TRANSACTIONS = Counter("lowwater_land_transactions_total", "transactions landed", _GROUP)
+ROWS = Counter("lowwater_land_rows_total", "rows landed", _GROUP)
+FILES = Counter("lowwater_land_files_total", "files written that count", _GROUP)
+BYTES = Counter("lowwater_land_bytes_total", "bytes of those files", _GROUP)
+ERRORS = Counter("lowwater_land_errors_total", "errors by class", ["group", "error"])
+SESSIONS = Counter("lowwater_land_sessions_total", "starts, also after a doubt about Kafka", _GROUP)
+GSN = Gauge("lowwater_land_gsn", "the last gsn landed", _GROUP)
+BEHIND = Gauge("lowwater_land_behind_records", "records of the ordered topic that have not landed", _GROUP)
+SECONDS = Histogram(
+    "lowwater_land_seconds",
+    "of one landing",
+    _GROUP,
+    buckets=(0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
+)
+LATENCY = Histogram(
+    "lowwater_land_commit_to_visible_seconds",
+    "from the source's commit of a landing's last transaction to its manifest",
+    _GROUP,
+    buckets=(0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200),
+)

@@ -1,0 +1,136 @@
+"""The ledger in Kafka: Prepared, Landed and Aborted, and the offsets of a consumer group, so that lag tools work.
+
+It only mirrors the manifests. After a crash, or when the topic was deleted, it is repaired from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import Consumer
+
+from lowwater import topics
+from lowwater.bus.client import client_settings
+from lowwater.bus.consumer import read_to_end
+from lowwater.bus.producer import TransactionalProducer
+from lowwater.config import KafkaConfig
+from lowwater.failpoints import fail_point
+from lowwater.lake.chain import Chain
+from lowwater.lake.manifest import Kind, Manifest
+from lowwater.record_codec import RecordCodec
+from lowwater.records import Aborted, Landed, LandedChunk, Prepared
+from lowwater.times import now_us
+
+#: manifests that are mirrored in one Kafka transaction when the topic is rebuilt
+_SLAB = 1_000
+
+
+def landed_record(manifest: Manifest) -> Landed:
+    chunks = tuple(LandedChunk(f.table, f.copy_id, f.chunk) for f in manifest.files if f.copy_id)
+    return Landed(
+        kind=manifest.kind,
+        attempt=manifest.attempt,
+        n=manifest.n,
+        offset=manifest.landed.offset,
+        gsn=manifest.gsn,
+        transactions=manifest.transactions,
+        rows=sum(f.rows for f in manifest.files),
+        files=len(manifest.files),
+        bytes=sum(f.bytes for f in manifest.files),
+        chunks=chunks,
+        at_us=manifest.at_us,
+    )
+
+
+class Mirror:
+    """One group's. Whoever makes one fences its predecessor: two landing applications cannot both go on."""
+
+    def __init__(self, kafka: KafkaConfig, codec: RecordCodec, group: str) -> None:
+        self._kafka = kafka
+        self._codec = codec
+        self._group = group
+        self._topic = topics.ledger(group)
+        self._producer = TransactionalProducer(kafka, f"lowwater.land.{group}")
+        self._producer.init()
+        fail_point("land.after_init")
+        settings = {"group.id": topics.land_group(group), **client_settings(kafka)}
+        # only for its name: it never joins, so the offsets that are sent under it count
+        self._member = Consumer(settings)
+
+    def _send(self, records: Iterable[Prepared | Landed | Aborted], landed: int | None, point: str = "") -> None:
+        self._producer.begin()
+        for record in records:
+            key = self._codec.key(f"{record.n:020}")
+            self._producer.produce(self._topic, key, self._codec.encode(record), 0)
+        # before the offsets: asked sooner, the broker is not yet done with the transaction before
+        self._producer.flush()
+        if point:
+            fail_point(point)
+        if landed is not None:
+            place = {(topics.transactions(self._group), 0): landed}
+            self._producer.send_offsets(place, self._metadata())
+        self._producer.commit()
+
+    def _metadata(self) -> Any:
+        return self._member.consumer_group_metadata()
+
+    def prepare(self, prepared: Prepared) -> None:
+        self._send([prepared], None)
+        fail_point("land.prepared")
+
+    def landed(self, manifest: Manifest) -> None:
+        self._send([landed_record(manifest)], manifest.landed.offset, "land.landed_produced")
+        fail_point("land.mirrored")
+
+    def repair(self, chain: Chain) -> int:
+        """What the manifests say and the topic does not; the number of records that were missing."""
+        last_n, open_attempts = self._read()
+        missing: list[Landed | Aborted] = []
+        count = 0
+        for n in range(last_n + 1, chain.head.n + 1):
+            manifest = chain.manifest(n)
+            open_attempts.pop(manifest.attempt, None)
+            missing.append(landed_record(manifest))
+            if len(missing) >= _SLAB:
+                count += len(missing)
+                self._send(missing, None)
+                missing = []
+        missing += [a for a in map(self._aborted_by(chain), open_attempts.values()) if a is not None]
+        count += len(missing)
+        if missing or count:
+            self._send(missing, chain.head.landed.offset if chain.head.landed.topic else None)
+        return count
+
+    def _aborted_by(self, chain: Chain) -> Any:
+        """Only what can never land any more: a paused process may still commit what does not conflict."""
+
+        def decide(prepared: Prepared) -> Aborted | None:
+            if prepared.kind != Kind.LAND or chain.head.landed.offset <= prepared.from_offset:
+                return None
+            reason = f"offsets from {prepared.from_offset} were landed by another attempt"
+            return Aborted(prepared.attempt, prepared.n, reason, now_us())
+
+        return decide
+
+    def _read(self) -> tuple[int, dict[str, Prepared]]:
+        """The last number that is mirrored, and attempts of which nothing more is known."""
+        messages, _ = read_to_end(self._kafka, self._topic)
+        last, open_attempts = 0, {}
+        for message in messages:
+            value = message.value() or b""
+            kind = self._codec.record_type(value)
+            if kind is Prepared:
+                prepared = self._codec.decode(value, Prepared)
+                open_attempts[prepared.attempt] = prepared
+            elif kind is Landed:
+                landed = self._codec.decode(value, Landed)
+                open_attempts.pop(landed.attempt, None)
+                last = max(last, landed.n)
+            else:
+                open_attempts.pop(self._codec.decode(value, Aborted).attempt, None)
+        return last, open_attempts
+
+    def close(self) -> None:
+        self._member.close()
+        self._producer.close()

@@ -1,0 +1,85 @@
+"""The ordered topic as Spark columns: keys, checksums and rows are decoded in the JVM, none of them by Python.
+
+Every table version has a column of its own: a list that holds the decoded change, or null for the records of all
+others. A list, because a null list costs nothing below it, where a null struct would write a null for each field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from lowwater.codec.wire import HEADER_SIZE, header
+from lowwater.ids import SchemaId
+from lowwater.record_codec import record_schemas
+from lowwater.records import Commit, Copied, OrderKey, Skipped
+
+#: the records of ours that the ordered topic has beside changes
+CONTROL = (Commit.__name__, Skipped.__name__, Copied.__name__)
+#: Spark's own decimal ends here; what is longer comes as bytes
+DECIMAL_DIGITS_MAX = 38
+_ALL = (1 << 31) - 1 - HEADER_SIZE
+
+
+def body(column: str) -> Column:
+    return F.substring(F.col(column), HEADER_SIZE + 1, _ALL)
+
+
+def table_column(schema_id: int) -> str:
+    return f"t{schema_id}"
+
+
+@lru_cache(maxsize=10_000)
+def spark_schema(avro: str) -> str:
+    """The same bytes, described so that Spark can read them: it has no decimals beyond 38 digits."""
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, dict):
+            if node.get("logicalType") == "decimal" and node["precision"] > DECIMAL_DIGITS_MAX:
+                return "bytes"
+            return {name: walk(value) for name, value in node.items() if name != "lowwater"}
+        return [walk(item) for item in node] if isinstance(node, list) else node
+
+    return json.dumps(walk(json.loads(avro)))
+
+
+@lru_cache(maxsize=10_000)
+def _decoded(schema_id: int, avro: str) -> Column:
+    """Made once: every call here is a message to the JVM."""
+    is_this = F.col("header") == F.lit(header(SchemaId(schema_id)))
+    return F.when(is_this, F.array(from_avro(F.col("body"), avro, {"mode": "FAILFAST"})))
+
+
+def ordered_rows(records: DataFrame, control_ids: Mapping[str, int], tables: Mapping[int, str]) -> DataFrame:
+    """Offset, (gsn, seq), checksum and header of every record, and one column for each kind of record.
+
+    `tables`: schema id → Avro schema of the table versions that are looked for.
+    """
+    texts = record_schemas()
+    key = from_avro(body("key"), texts[OrderKey.__name__], {"mode": "FAILFAST"})
+    staged = records.select(
+        "offset",
+        key.alias("place"),
+        F.crc32("value").alias("crc"),
+        F.octet_length("value").alias("size"),
+        F.substring("value", 1, HEADER_SIZE).alias("header"),
+        body("value").alias("body"),
+    )
+    control = [_decoded(control_ids[name], texts[name]).alias(name) for name in CONTROL]
+    rows = [_decoded(id_, spark_schema(avro)).alias(table_column(id_)) for id_, avro in tables.items()]
+    return staged.select("offset", "place.gsn", "place.seq", "crc", "size", "header", *control, *rows)
+
+
+def end_of(records: DataFrame, commit_id: int, gsn: int) -> tuple[int | None, bytes | None]:
+    """The last offset, and the Commit value of this transaction if it is there: nothing else is decoded."""
+    place = from_avro(body("key"), record_schemas()[OrderKey.__name__], {"mode": "FAILFAST"})
+    is_end = (F.substring("value", 1, HEADER_SIZE) == F.lit(header(SchemaId(commit_id)))) & (place["gsn"] == gsn)
+    found = records.agg(F.max("offset"), F.max(F.when(is_end, F.col("value")))).first()
+    assert found is not None
+    return found[0], None if found[1] is None else bytes(found[1])

@@ -1,0 +1,135 @@
+"""From a decoded block to the rows of a `stream/` file: whole columns at a time, never a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lowwater.lake.columns import CDC_FIELDS, ORDER_TYPE, LakeColumn, LakeTable
+from lowwater.records import Commit
+
+Ints = npt.NDArray[np.int64]
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+_OP, _SEQ, _UNCHANGED, _TS = "op", "seq", "unchanged", "ts_us"
+
+
+def whole_numbers(column: pa.Array) -> Ints:
+    found: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return found
+
+
+def unsigned(column: pa.Array) -> npt.NDArray[np.uint64]:
+    """Of eight bytes each, most significant first."""
+    _, offsets, data = column.buffers()
+    start = int(np.frombuffer(offsets, dtype=np.int32, count=1, offset=4 * column.offset)[0])
+    return np.frombuffer(data, dtype=">u8", count=len(column), offset=start).astype(np.uint64)
+
+
+@dataclass
+class Commits:
+    """The commits of a block's transactions, in gsn order, as columns."""
+
+    gsn: Ints
+    txid: pa.Array
+    thread: pa.Array
+    order: pa.Array
+    commit_ts: pa.Array
+    changes: Ints
+    checksum: Ints
+
+    @classmethod
+    def of_column(cls, gsn: Ints, found: pa.StructArray) -> Commits:
+        field = dict(zip([f.name for f in found.type], found.flatten(), strict=True))
+        major, minor = field["order"].flatten()
+        pair = [pa.array(unsigned(major)), pa.array(unsigned(minor))]
+        return cls(
+            gsn,
+            field["txid"],
+            field["thread"],
+            pa.StructArray.from_arrays(pair, fields=list(ORDER_TYPE)),
+            field["commit_ts_us"].cast(_INSTANT),
+            whole_numbers(field["changes"]),
+            whole_numbers(field["checksum"]),
+        )
+
+    @classmethod
+    def of(cls, known: dict[int, Commit]) -> Commits:
+        found = sorted(known.items())
+        orders = [{"major": c.order.major, "minor": c.order.minor} for _, c in found]
+        return cls(
+            np.array([gsn for gsn, _ in found], dtype=np.int64),
+            pa.array([c.txid for _, c in found], pa.string()),
+            pa.array([c.thread for _, c in found], pa.int64()),
+            pa.array(orders, ORDER_TYPE),
+            pa.array([c.commit_ts_us for _, c in found], pa.int64()).cast(_INSTANT),
+            np.array([c.changes for _, c in found], dtype=np.int64),
+            np.array([c.checksum for _, c in found], dtype=np.int64),
+        )
+
+
+def _wide_decimals(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Decimals beyond 38 digits come as bytes; they are rare, so this one goes value by value."""
+    scale = type_.scale
+    values = [
+        None if v is None else Decimal(int.from_bytes(v, "big", signed=True)).scaleb(-scale) for v in column.to_pylist()
+    ]
+    return pa.array(values, type_)
+
+
+def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    if column.type.equals(type_):
+        return column
+    if pa.types.is_decimal256(type_) and pa.types.is_binary(column.type):
+        return _wide_decimals(column, type_)
+    if pa.types.is_list(type_):
+        # also where only the name of the item's field differs
+        items = _typed(column.values, type_.value_type)
+        return pa.ListArray.from_arrays(column.offsets, items, type=type_, mask=column.is_null())
+    return column.cast(type_)
+
+
+def _row(image: pa.StructArray, columns: Iterable[LakeColumn]) -> list[pa.Array]:
+    by_name = dict(zip([f.name for f in image.type], image.flatten(), strict=True))
+    return [_typed(by_name[c.avro_name], c.field.type) for c in columns]
+
+
+def _unchanged(lists: pa.ListArray) -> pa.Array:
+    """Null where the log carried all columns, which is nearly always."""
+    is_empty = pc.equal(pc.list_value_length(lists), 0)
+    if pc.all(is_empty).as_py():
+        return pa.nulls(len(lists), pa.list_(pa.string()))
+    return pc.if_else(is_empty, pa.scalar(None, pa.list_(pa.string())), lists.cast(pa.list_(pa.string())))
+
+
+def stream_rows(table: LakeTable, changes: pa.StructArray, gsn: Ints, commits: Commits) -> pa.Table:
+    """`changes`: of this table only; `gsn` of each; all their commits are there."""
+    part: dict[str, Any] = dict(zip([f.name for f in changes.type], changes.flatten(), strict=True))
+    place = pa.array(np.searchsorted(commits.gsn, gsn))
+    before = _row(part["before"], table.columns)
+    after = _row(part["after"], table.columns)
+    is_delete = pc.equal(part[_OP], "d")
+    if pc.any(is_delete).as_py():
+        after = [pc.if_else(is_delete, old, new) for old, new in zip(before, after, strict=True)]
+    # a list item's or a note's details live in the field, so the fields are given, not derived
+    image = pa.StructArray.from_arrays(before, fields=table.row_fields, mask=part["before"].is_null())
+    cdc = [
+        part[_OP],
+        pa.array(gsn),
+        part[_SEQ],
+        commits.txid.take(place),
+        commits.thread.take(place),
+        commits.order.take(place),
+        commits.commit_ts.take(place),
+        part[_TS].cast(_INSTANT),
+        _unchanged(part[_UNCHANGED]),
+    ]
+    assert len(cdc) == len(CDC_FIELDS)
+    return pa.Table.from_arrays([*cdc, image, *after], schema=table.stream_schema)

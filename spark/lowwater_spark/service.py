@@ -1,0 +1,221 @@
+"""The landing application: a session fences its predecessor, reads the manifests, and starts Spark's stream there.
+
+Spark's own checkpoint never decides anything. Every session begins a new one, at the offset that the last manifest
+names: so it may be deleted at any time, and nothing of an older one is ever believed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from lowwater import topics
+from lowwater.bus.client import as_bus_error
+from lowwater.bus.consumer import consumer_settings
+from lowwater.config import Settings
+from lowwater.errors import (
+    BusDoubtError,
+    ConfigError,
+    DataGoneError,
+    FencedError,
+    LandingConflictError,
+    LandingError,
+    LowwaterError,
+    TopicError,
+)
+from lowwater.lake.chain import Chain
+from lowwater.lake.manifest import Manifest
+from lowwater.lake.store import open_lake_store
+from lowwater.service import SessionService, http_of
+from lowwater.topics import Topic
+from lowwater_spark import metrics
+from lowwater_spark.land import Landing
+from lowwater_spark.mirror import Mirror
+from lowwater_spark.session import kafka_options, spark_session
+
+
+class LandService(SessionService):
+    """One group's."""
+
+    kind = "group"
+
+    def __init__(self, settings: Settings, group: str, http_port: int | None = None) -> None:
+        self.group = group
+        self.config = settings.group(group)
+        if self.config.lake is None:
+            raise ConfigError(
+                f"group {group} has no lake", hint=f"set groups.{group}.lake.uri to a directory or s3://bucket/prefix"
+            )
+        super().__init__(settings, group, http_of(self.config.land.http, http_port), metrics.ERRORS)
+        self._lake_store = open_lake_store(self.config.lake)
+        self._topic = topics.transactions(group)
+        self._spark: SparkSession
+        self._error: LowwaterError | None = None
+        self._last: dict[str, Any] = {}
+        self._rate: list[tuple[float, int]] = []
+
+    def _topics(self) -> list[Topic]:
+        wanted = [*topics.shared_topics(), *topics.group_topics(self.group, self.config)]
+        return [*wanted, *topics.lake_topics(self.group)]
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._spark = spark_session(f"lowwater-land-{self.group}", self.config.land)
+        # Spark takes this one for itself
+        signal.signal(signal.SIGINT, self._on_stop)
+
+    # -- a session ---------------------------------------------------------------------------------------
+
+    def _run_session(self) -> bool:
+        metrics.SESSIONS.labels(self.group).inc()
+        self._error = None
+        mirror = Mirror(self.kafka, self._codec, self.group)
+        ends = _Ends(self._settings, self._topic)
+        checkpoint = self._checkpoint()
+        query: StreamingQuery | None = None
+        try:
+            chain = Chain.open(self._lake_store)
+            topic_id = self._check_topic(chain)
+            repaired = mirror.repair(chain)
+            start = chain.head.landed.offset if chain.head.landed.topic else ends.first()
+            self._log.info("session", n=chain.head.n, gsn=chain.head.gsn, offset=start, repaired=repaired)
+            landing = Landing(self._spark, self._settings, self.group, chain, mirror, self._store, start)
+
+            def on_batch(batch: DataFrame, _batch_id: int) -> None:
+                try:
+                    self._on_batch(landing, batch, ends, topic_id)
+                except LowwaterError as error:
+                    self._error = error
+                    raise
+
+            query = self._start(start, checkpoint, on_batch)
+            self.health.ready()
+            return self._watch(query, ends, landing)
+        finally:
+            if query is not None:
+                query.stop()
+            ends.close()
+            mirror.close()
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def _checkpoint(self) -> Path:
+        """One of its own for each session; those that a crash left behind go first."""
+        base = Path(
+            self.config.land.checkpoint_directory or self._settings.state_directory / "checkpoints" / self.group
+        )
+        shutil.rmtree(base, ignore_errors=True)
+        return base.absolute() / uuid.uuid4().hex
+
+    def _check_topic(self, chain: Chain) -> str:
+        topic_id = self._admin.topic_id(self._topic)
+        landed = chain.head.landed
+        if landed.topic and (landed.topic, landed.topic_id) != (self._topic, topic_id):
+            raise TopicError(
+                f"the lake was landed from {landed.topic} ({landed.topic_id}), this is {self._topic} ({topic_id})",
+                hint="the ordered topic was deleted and made again, so its offsets mean something else now: give the "
+                "group another lake.uri, or restore the topic",
+            )
+        return topic_id
+
+    def _start(self, start: int, checkpoint: Path, on_batch: Any) -> StreamingQuery:
+        land = self.config.land
+        reader = self._spark.readStream.format("kafka").options(**kafka_options(self.kafka, land, self._topic))
+        stream = (
+            reader.option("startingOffsets", f'{{"{self._topic}":{{"0":{start}}}}}')
+            .option("maxOffsetsPerTrigger", land.records_max)
+            .option("minPartitions", self._spark.sparkContext.defaultParallelism)
+            .load()
+        )
+        writer = stream.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
+        return writer.trigger(processingTime=f"{int(land.trigger_seconds * 1000)} milliseconds").start()
+
+    def _on_batch(self, landing: Landing, batch: DataFrame, ends: _Ends, topic_id: str) -> None:
+        self.health.tick()
+        behind = ends.last() - landing.read_to
+        manifest = landing.on_batch(batch, min(behind, self.config.land.records_max), topic_id)
+        if manifest is not None:
+            self._show(manifest, ends)
+
+    def _watch(self, query: StreamingQuery, ends: _Ends, landing: Landing) -> bool:
+        """False when we are to stop; raises what ended the stream."""
+        self._show(None, ends, landing.chain)
+        while not self._is_stopping:
+            try:
+                if query.awaitTermination(1):
+                    break
+            except StreamingQueryException as error:
+                raise self._named(error) from error
+            if not query.status["isTriggerActive"]:
+                self.health.tick()
+        return False
+
+    def _named(self, error: StreamingQueryException) -> LowwaterError:
+        """What ended the stream, by the name that it has here."""
+        found = self._error
+        if isinstance(found, LandingConflictError):
+            return FencedError(found.what, position=found.position, hint=found.hint)
+        if found is not None:
+            return found
+        text = str(error)
+        if "OffsetOutOfRange" in text or "failOnDataLoss" in text or "Some data may have been lost" in text:
+            return DataGoneError(
+                f"records of {self._topic} that have not landed are gone", hint="see docs/operations.md, data gone"
+            )
+        if "org.apache.kafka.common.errors" in text:
+            return BusDoubtError(f"Spark's Kafka client: {text[:500]}", hint="started anew from the last manifest")
+        return LandingError(f"Spark: {text[:2000]}", hint="see the log above for the whole of it")
+
+    def _show(self, manifest: Manifest | None, ends: _Ends, chain: Chain | None = None) -> None:
+        if manifest is not None:
+            self._last = {
+                "n": manifest.n,
+                "gsn": manifest.gsn,
+                "offset": manifest.landed.offset,
+                "rows": sum(f.rows for f in manifest.files),
+                "files": len(manifest.files),
+                "commit_ts_us": manifest.commit_ts_us,
+            }
+            self._rate = [*self._rate[-9:], (time.monotonic(), self._last["rows"])]
+        elif chain is not None:
+            self._last = {"n": chain.head.n, "gsn": chain.head.gsn, "offset": chain.head.landed.offset}
+        behind = max(0, ends.last() - self._last["offset"])
+        metrics.BEHIND.labels(self.group).set(behind)
+        seconds = self._rate[-1][0] - self._rate[0][0] if len(self._rate) > 1 else 0.0
+        rate = sum(rows for _, rows in self._rate[1:]) / seconds if seconds else 0.0
+        figures = {"behind_records": behind, "rows_per_second": round(rate)}
+        self.health.show(
+            {"group": self.group, "state": "running", "lake": self._lake_store.uri, **self._last, **figures}
+        )
+
+
+class _Ends:
+    """Where the ordered topic begins and ends for a reader of committed records."""
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self._place = TopicPartition(topic, 0)
+        self._consumer = Consumer(consumer_settings(settings.kafka, "lowwater.state"))
+
+    def _ask(self) -> tuple[int, int]:
+        try:
+            low, high = self._consumer.get_watermark_offsets(self._place, timeout=10)
+        except KafkaException as error:
+            raise as_bus_error(error, f"ask for the end of {self._place.topic}") from error
+        return int(low), int(high)
+
+    def first(self) -> int:
+        return self._ask()[0]
+
+    def last(self) -> int:
+        return self._ask()[1]
+
+    def close(self) -> None:
+        self._consumer.close()
