@@ -16,6 +16,7 @@ from lowwater.errors import ConfigError
 from lowwater_fleet.jars import find_jars, find_java
 from lowwater_fleet.kafka import EmbeddedKafka
 from tests.harness import Fleet
+from tests.s3 import SECRET_VARIABLE, S3Server
 
 NewKafka = Callable[..., EmbeddedKafka]
 NewFleet = Callable[..., Fleet]
@@ -57,6 +58,20 @@ def new_kafka(kafka_can_run: None, tmp_path: Path) -> Iterator[NewKafka]:
     yield make
     for broker in made:
         broker.kill()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The one S3 endpoint of the test run: `s3.lake_config()` is a lake of the test's own."""
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    try:
+        server.start()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SECRET_VARIABLE, server.secret)
+        yield server
+    server.stop()
 
 
 @pytest.fixture

@@ -60,6 +60,10 @@ def metric(service: Service, name: str, **labels: str) -> float | None:
     return None
 
 
+#: quick to start and small: the tests' landings are
+LAND: dict[str, Any] = {"trigger_seconds": 0.2, "spark": {"spark.master": "local[2]", "spark.driver.memory": "1g"}}
+
+
 class Fleet:
     """Sources of kind simulated_rac, one group over them, and the processes."""
 
@@ -67,6 +71,7 @@ class Fleet:
         self, directory: Path, bootstrap_servers: str, name: str, *, sources: int = 1, partitions: int = 3,
         source: Mapping[str, Any] | None = None, group: Mapping[str, Any] | None = None,
         kafka: Mapping[str, Any] | None = None, registry: str = "",
+        lake: Mapping[str, Any] | None = None, land: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.directory = directory
         self.group = f"{name}-group"
@@ -91,8 +96,10 @@ class Fleet:
                     "spool_directory": str(directory / "spool"),
                     "http": {"port": free_port()},
                     **(group or {}),
+                    **({"lake": lake, "land": {**LAND, "http": {"port": free_port()}, **(land or {})}} if lake else {}),
                 }
             },
+            "state_directory": str(directory / "state"),
             "control": {"port": free_port()},
         }
         if registry:
@@ -124,6 +131,10 @@ class Fleet:
 
     def merger(self, **environment: str) -> Service:
         service = services.merger(self.settings, self.config, self.group, self.directory / "logs")
+        return self._start(service, environment)
+
+    def lander(self, **environment: str) -> Service:
+        service = services.lander(self.settings, self.config, self.group, self.directory / "logs")
         return self._start(service, environment)
 
     def second_group(self) -> Fleet:

@@ -17,6 +17,7 @@
     ├── LedgerError                 the chain of manifests contradicts itself, or cannot be read
     │   ├── LandingConflictError    another process has landed what this one was about to
     │   └── LakeDamagedError        a manifest or a file is missing, or is not what it was
+    ├── SparkError                  a job of Spark's failed: it is tried again from the last manifest
     ├── LandingError                what was read from the ordered topic is not what was released
     ├── LakeError                   a reader asks for what the lake does not have
     ├── ControlConflictError        a control write named a version that is no longer the last
@@ -208,6 +209,10 @@ class LandingConflictError(LedgerError):
 
 
 class LakeDamagedError(LedgerError):
+    pass
+
+
+class SparkError(LowwaterError):
     pass
 
 

@@ -36,6 +36,10 @@ FAIL_POINTS: dict[str, str] = {
     "land.manifest_created": "the manifest is there, its answer not yet looked at",
     "land.landed_produced": "Landed produced, Kafka transaction not yet committed",
     "land.mirrored": "Landed and the consumer group's offsets committed",
+    "compact.attempt_noted": "a compaction has noted what it is about to merge, no file yet",
+    "compact.files_written": "all files of a compaction are in the store, no manifest",
+    "compact.manifest_created": "a compaction's manifest is there, its answer not yet looked at",
+    "sweep.some_deleted": "some of the files that nobody needs are deleted, others not yet",
 }
 
 

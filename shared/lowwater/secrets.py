@@ -10,7 +10,9 @@ from lowwater.errors import ConfigError
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
 _SECRET_NAME = re.compile(
-    r"password|secret|token|account_key|hash_key|sasl\.oauthbearer\.config|ssl\.key\.pem", re.IGNORECASE
+    r"password|secret|token|hash_key|account_key|access_key$|sas_key|master_key|customer_key"
+    r"|sasl\.oauthbearer\.config|ssl\.key\.pem",
+    re.IGNORECASE,
 )
 
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -132,18 +132,21 @@ def http_of(configured: HttpConfig, port: int | None) -> HttpConfig:
 
 
 def run_service(
-    program: str, about: str, kind: str, make: Callable[[Settings, str, int | None], SessionService]
+    program: str, about: str, kind: str, make: Callable[..., SessionService], flags: Mapping[str, str] | None = None
 ) -> None:
-    """The `main` of such a service."""
+    """The `main` of such a service; `flags` (name → help) are passed to `make` by their names."""
     parser = argparse.ArgumentParser(prog=program, description=about)
     parser.add_argument("--config", help="the fleet's YAML file (default: $LOWWATER_CONFIG)")
     parser.add_argument(f"--{kind}", dest="name", required=True, help=f"the {kind}, by its name in the config")
     parser.add_argument("--http-port", type=int, help="instead of http.port of the config; 0: any free one")
+    for flag, about_flag in (flags or {}).items():
+        parser.add_argument(f"--{flag}", action="store_true", help=about_flag)
     arguments = parser.parse_args()
+    chosen = {flag: getattr(arguments, flag) for flag in flags or {}}
     try:
         settings = config.load(arguments.config)
         logs.configure(settings)
-        code = make(settings, arguments.name, arguments.http_port).run()
+        code = make(settings, arguments.name, arguments.http_port, **chosen).run()
     except LowwaterError as error:
         sys.stderr.write(f"{program}: {error}\n")
         code = EXIT_ERROR

@@ -5,7 +5,8 @@ from lowwater_spark.service import LandService
 
 
 def main() -> None:
-    run_service("lowwater-spark", "Lands a group's ordered transactions in Parquet.", "group", LandService)
+    flags = {"once": "land what is there, then end"}
+    run_service("lowwater-spark", "Lands a group's ordered transactions in Parquet.", "group", LandService, flags)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -109,7 +109,8 @@ class TableWriter:
 
     def _note(self, file: _Open, rows: pa.Table) -> None:
         file.rows += rows.num_rows
-        if self._layer is Layer.COPY:
+        # a state without rows is a file without rows
+        if self._layer is Layer.COPY or not rows.num_rows:
             return
         span = pc.min_max(rows["_gsn"])
         low, high = span["min"].as_py(), span["max"].as_py()
@@ -165,6 +166,13 @@ class LakeFiles:
         self._count = 0
         self._tables: dict[tuple[int, Layer], TableWriter] = {}
         self._directory = tempfile.TemporaryDirectory(prefix="lowwater-")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Where it was not closed, nothing is left on this machine."""
+        self._directory.cleanup()
 
     def scratch(self) -> Path:
         self._count += 1

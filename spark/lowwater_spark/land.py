@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import time
 from collections.abc import Iterable, Iterator
@@ -29,6 +30,7 @@ from lowwater_spark.mirror import Mirror
 from lowwater_spark.plan import end_of, ordered_rows
 from lowwater_spark.session import kafka_options
 from lowwater_spark.stitch import Stitched, stitch
+from lowwater_spark.tail import TailReader
 
 _log = structlog.get_logger()
 
@@ -88,6 +90,7 @@ class Landing:
         #: behind the last record that Spark has handed over
         self.read_to = start
         self._tail: Tail | None = None
+        self._tails = TailReader(settings.kafka, self._topic)
         self._expected_rows = 0
         self._value_bytes_max: int | None = None
         self._landings = 0
@@ -111,7 +114,7 @@ class Landing:
             known[self._tail.gsn] = commit
         if self._tail is not None:
             self._expected_rows += self._tail.changes
-            records = self._again(self._start, self._tail.end).unionAll(records)
+            records = self._again(self._tail).unionAll(records)
         self._prepare(expected_rows)
         reports, result = self._run(records, known)
         if result.last is None:
@@ -123,14 +126,19 @@ class Landing:
         self._measure(manifest, reports, time.monotonic() - started)
         return manifest
 
+    def close(self) -> None:
+        self._tails.close()
+
     # -- reading -----------------------------------------------------------------------------------------
 
-    def _again(self, start: int, end: int) -> DataFrame:
-        """The tail, by its offsets."""
+    def _again(self, tail: Tail) -> DataFrame:
+        """The tail, by its offsets: a short one by our own consumer, a long one by Spark's tasks."""
+        if tail.changes <= CARRY_ROWS_MAX:
+            return self._spark.createDataFrame(self._tails.read(self._start, tail.end - 1))
         parts = min(self._cores, -(-self._expected_rows // ROWS_PER_TASK_MIN))
+        start, end = (json.dumps({self._topic: {"0": offset}}) for offset in (self._start, tail.end))
         reader = self._spark.read.format("kafka").options(**self._options)
-        places = {name: f'{{"{self._topic}":{{"0":{offset}}}}}' for name, offset in (("s", start), ("e", end))}
-        reader = reader.option("startingOffsets", places["s"]).option("endingOffsets", places["e"])
+        reader = reader.option("startingOffsets", start).option("endingOffsets", end)
         return reader.option("minPartitions", max(1, parts)).load().select("offset", "key", "value")
 
     def _look_for_end(self, records: DataFrame, tail: Tail) -> Commit | None:

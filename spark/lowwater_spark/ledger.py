@@ -20,11 +20,13 @@ from lowwater.lake.manifest import (
     File,
     Kind,
     Landed,
+    Layer,
     Manifest,
     SkippedTransaction,
     TableVersion,
     manifest_path,
 )
+from lowwater.lake.plan import all_files
 from lowwater.times import now_us
 
 _log = structlog.get_logger()
@@ -53,6 +55,8 @@ class Draft:
     # of a compact
     removed: tuple[File, ...] = ()
     history_from: int = 0
+    #: by table: the live state files that it knew of, where it writes a state
+    states_seen: tuple[tuple[str, frozenset[str]], ...] = ()
     # of a copy
     closed_copies: tuple[str, ...] = ()
 
@@ -67,6 +71,15 @@ def attempt_from_offset(attempt: str) -> int | None:
     return int(rest.partition("-")[0]) if kind == "land" else None
 
 
+def compact_attempt(seen_n: int) -> str:
+    """Its name tells the newest manifest that it knew: what conflicts with it comes behind that one."""
+    return f"compact-{seen_n:020}-{uuid.uuid4().hex[:12]}"
+
+
+def state_paths(chain: Chain, table: str) -> frozenset[str]:
+    return frozenset(file.path for file in all_files(chain, table, Layer.STATE))
+
+
 def conflict(draft: Draft, chain: Chain) -> str | None:
     """Why this draft can never land behind this chain; None if it can."""
     if draft.kind is Kind.LAND:
@@ -78,6 +91,9 @@ def conflict(draft: Draft, chain: Chain) -> str | None:
         for file in draft.removed:
             if not chain.is_live(file):
                 return f"{file.path} is no longer live: another compaction has merged it"
+        for table, seen in draft.states_seen:
+            if state_paths(chain, table) != seen:
+                return f"another compaction has folded {table}"
     if draft.kind is Kind.COPY:
         for file in draft.files:
             if file.copy_id in chain.closed_copies:
@@ -113,8 +129,11 @@ def manifest_behind(draft: Draft, head: Head, known_versions: set[int], at_us: i
     )
 
 
-def commit_draft(chain: Chain, draft: Draft) -> Manifest:
-    """Durable, and visible for all tables at once, when it returns. LandingConflictError: it never will be."""
+def commit_draft(chain: Chain, draft: Draft, points: str = "land") -> Manifest:
+    """Durable, and visible for all tables at once, when it returns. LandingConflictError: it never will be.
+
+    `points`: whose fail points are passed.
+    """
     tries = 0
     while True:
         for manifest in chain.refresh():
@@ -128,7 +147,7 @@ def commit_draft(chain: Chain, draft: Draft) -> Manifest:
                 hint="another process lands here; this one ends. Run one landing application for a group",
             )
         manifest = manifest_behind(draft, chain.head, set(chain.versions), now_us())
-        fail_point("land.files_written")
+        fail_point(f"{points}.files_written")
         try:
             chain.store.create(manifest_path(manifest.n), manifest.encode())
         except AlreadyThereError:
@@ -140,4 +159,4 @@ def commit_draft(chain: Chain, draft: Draft) -> Manifest:
             if tries >= TRIES_MAX:
                 raise
             time.sleep(0.2 * tries)
-        fail_point("land.manifest_created")
+        fail_point(f"{points}.manifest_created")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from lowwater.records import Commit
 Ints = npt.NDArray[np.int64]
 
 _INSTANT = pa.timestamp("us", tz="UTC")
+_EXACT = Context(prec=100, traps=[Inexact])
 _OP, _SEQ, _UNCHANGED, _TS = "op", "seq", "unchanged", "ts_us"
 
 
@@ -77,11 +78,12 @@ class Commits:
 
 def _wide_decimals(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """Decimals beyond 38 digits come as bytes; they are rare, so this one goes value by value."""
-    scale = type_.scale
-    values = [
-        None if v is None else Decimal(int.from_bytes(v, "big", signed=True)).scaleb(-scale) for v in column.to_pylist()
-    ]
-    return pa.array(values, type_)
+
+    def decimal(unscaled: bytes) -> Decimal:
+        # the default context would round to 28 digits
+        return _EXACT.scaleb(Decimal(int.from_bytes(unscaled, "big", signed=True)), -type_.scale)
+
+    return pa.array([None if v is None else decimal(v) for v in column.to_pylist()], type_)
 
 
 def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -6,6 +6,7 @@ names: so it may be deleted at any time, and nothing of an older one is ever bel
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -28,8 +30,8 @@ from lowwater.errors import (
     DataGoneError,
     FencedError,
     LandingConflictError,
-    LandingError,
     LowwaterError,
+    SparkError,
     TopicError,
 )
 from lowwater.lake.chain import Chain
@@ -42,14 +44,18 @@ from lowwater_spark.land import Landing
 from lowwater_spark.mirror import Mirror
 from lowwater_spark.session import kafka_options, spark_session
 
+#: after a failure of Spark's own
+RETRY_SECONDS = 2.0
+
 
 class LandService(SessionService):
     """One group's."""
 
     kind = "group"
 
-    def __init__(self, settings: Settings, group: str, http_port: int | None = None) -> None:
+    def __init__(self, settings: Settings, group: str, http_port: int | None = None, once: bool = False) -> None:
         self.group = group
+        self._once = once
         self.config = settings.group(group)
         if self.config.lake is None:
             raise ConfigError(
@@ -82,6 +88,7 @@ class LandService(SessionService):
         ends = _Ends(self._settings, self._topic)
         checkpoint = self._checkpoint()
         query: StreamingQuery | None = None
+        landing: Landing | None = None
         try:
             chain = Chain.open(self._lake_store)
             topic_id = self._check_topic(chain)
@@ -101,8 +108,10 @@ class LandService(SessionService):
             self.health.ready()
             return self._watch(query, ends, landing)
         finally:
-            if query is not None:
+            if query is not None and self._is_jvm_there():
                 query.stop()
+            if landing is not None:
+                landing.close()
             ends.close()
             mirror.close()
             shutil.rmtree(checkpoint, ignore_errors=True)
@@ -130,12 +139,14 @@ class LandService(SessionService):
         land = self.config.land
         reader = self._spark.readStream.format("kafka").options(**kafka_options(self.kafka, land, self._topic))
         stream = (
-            reader.option("startingOffsets", f'{{"{self._topic}":{{"0":{start}}}}}')
+            reader.option("startingOffsets", json.dumps({self._topic: {"0": start}}))
             .option("maxOffsetsPerTrigger", land.records_max)
             .option("minPartitions", self._spark.sparkContext.defaultParallelism)
             .load()
         )
         writer = stream.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
+        if self._once:
+            return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{int(land.trigger_seconds * 1000)} milliseconds").start()
 
     def _on_batch(self, landing: Landing, batch: DataFrame, ends: _Ends, topic_id: str) -> None:
@@ -154,6 +165,8 @@ class LandService(SessionService):
                     break
             except StreamingQueryException as error:
                 raise self._named(error) from error
+            except (Py4JError, OSError) as error:
+                raise SparkError(f"Spark's JVM is gone: {error}", hint="this process ends; start it again") from error
             if not query.status["isTriggerActive"]:
                 self.health.tick()
         return False
@@ -172,7 +185,22 @@ class LandService(SessionService):
             )
         if "org.apache.kafka.common.errors" in text:
             return BusDoubtError(f"Spark's Kafka client: {text[:500]}", hint="started anew from the last manifest")
-        return LandingError(f"Spark: {text[:2000]}", hint="see the log above for the whole of it")
+        return SparkError(f"Spark: {text[:2000]}", hint="it is tried again; the log has the whole of it")
+
+    def _can_go_on(self, error: LowwaterError) -> bool:
+        """A lost worker or executor is no reason to wait for a person; a lost JVM ends this process, too."""
+        if not isinstance(error, SparkError):
+            return False
+        if not self._is_jvm_there():
+            raise error
+        time.sleep(RETRY_SECONDS)
+        return True
+
+    def _is_jvm_there(self) -> bool:
+        try:
+            return not self._spark.sparkContext._jsc.sc().isStopped()
+        except (Py4JError, OSError):
+            return False
 
     def _show(self, manifest: Manifest | None, ends: _Ends, chain: Chain | None = None) -> None:
         if manifest is not None:

@@ -33,10 +33,10 @@ class Stitched:
 
 def stitch(reports: list[TaskReport], landed_gsn: int, known: dict[int, Commit]) -> Stitched:
     """`reports` in any order; `landed_gsn` is the last one that has landed."""
-    full = sorted((r for r in reports if r.first is not None), key=lambda r: r.first.offset if r.first else 0)
-    for report in full:
+    for report in reports:
         if report.wrong:
             raise LandingError(f"the ordered topic is wrong: {report.wrong}", hint=_HINT)
+    full = sorted((r for r in reports if r.first is not None), key=lambda r: r.first.offset if r.first else 0)
     result = Stitched()
     if not full:
         return result

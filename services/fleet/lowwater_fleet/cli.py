@@ -11,7 +11,7 @@ import sys
 import typer
 
 from lowwater.errors import LowwaterError
-from lowwater_fleet import kafka_cli, operate_cli
+from lowwater_fleet import kafka_cli, lake_cli, operate_cli
 from lowwater_fleet.console import err
 from lowwater_fleet.demo import demo
 from lowwater_fleet.doctor_cli import doctor
@@ -30,6 +30,7 @@ app.add_typer(kafka_cli.app, name="kafka")
 app.add_typer(operate_cli.source_app, name="source")
 app.add_typer(operate_cli.thread_app, name="thread")
 app.add_typer(operate_cli.group_app, name="group")
+app.add_typer(lake_cli.app, name="lake")
 app.command()(doctor)
 app.command()(demo)
 app.command()(up)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 from zlib import crc32
 
 from confluent_kafka import Message
@@ -22,7 +23,8 @@ class Ordered:
     """One transaction of the ordered topic."""
 
     gsn: int
-    values: list[bytes] = field(default_factory=list)
+    #: as they are in the topic; out of a lake they come decoded
+    values: list[Any] = field(default_factory=list)
     commit: Commit | None = None
     skipped: Skipped | None = None
     #: what is wrong with it, if something is

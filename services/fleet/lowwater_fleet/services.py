@@ -116,6 +116,12 @@ def merger(settings: Settings, config: Path, group: str, logs: Path) -> Service:
     return Service(f"merger-{group}", command, logs / f"merger-{group}.log", port)
 
 
+def lander(settings: Settings, config: Path, group: str, logs: Path) -> Service:
+    port = settings.group(group).land.http.port
+    command = [sys.executable, "-m", "lowwater_spark", "--config", str(config), "--group", group]
+    return Service(f"spark-{group}", command, logs / f"spark-{group}.log", port)
+
+
 def control(settings: Settings, config: Path, logs: Path) -> Service:
     command = [sys.executable, "-m", "lowwater_control", "--config", str(config)]
     return Service("control", command, logs / "control.log", settings.control.port)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +22,8 @@ from lowwater_fleet.ordered import Ordered
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
+#: a value to (op, table, before, after)
+Decode = Callable[[Any], list[Any]]
 #: a line of the history: (thread, txid)
 Id = tuple[int, str]
 
@@ -82,17 +84,19 @@ class Decoder:
 
 
 def _row(row: dict[str, Any] | None) -> list[Any] | None:
-    return None if row is None else [_plain(value) for value in row.values()]
+    return None if row is None else [plain_value(value) for value in row.values()]
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     if isinstance(value, dt.datetime):
         return (value - _EPOCH) // _MICROSECOND
     return str(value) if isinstance(value, Decimal) else value
 
 
 def verify(
-    ordered: Iterable[Ordered], histories: dict[str, dict[Id, dict[str, Any]]], decode: Decoder | None = None
+    ordered: Iterable[Ordered],
+    histories: dict[str, dict[Id, dict[str, Any]]],
+    decode: Decode | None = None,
 ) -> Verdict:
     """All of it; with a decoder also every value."""
     verdict = Verdict()
@@ -132,7 +136,7 @@ def _check_place(
 
 def _check_once(
     verdict: Verdict, transaction: Ordered, source: str, id_: Id, seen: dict[str, set[Id]],
-    histories: dict[str, dict[Id, dict[str, Any]]], decode: Decoder | None,
+    histories: dict[str, dict[Id, dict[str, Any]]], decode: Decode | None,
 ) -> None:  # fmt: skip
     if source not in histories:
         return

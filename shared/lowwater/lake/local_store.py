@@ -6,6 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,46 +21,48 @@ class LocalDirectory:
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
 
+    def __repr__(self) -> str:
+        return f"LocalDirectory({self.uri!r})"
+
     @property
     def uri(self) -> str:
         return str(self._root)
 
     def get(self, path: str) -> bytes:
-        with self.open(path) as file:
+        with _asking(path), (self._root / path).open("rb") as file:
             return file.read()
 
     def create(self, path: str, data: bytes) -> None:
-        part = self._write_part(path, data)
-        try:
-            # a link, unlike a rename, fails where there is one
-            os.link(part, self._root / path)
-        except FileExistsError as error:
-            raise AlreadyThereError(f"{path} is there", position=path) from error
-        finally:
-            part.unlink()
-        self._sync_directory(path)
+        with _asking(path):
+            part = self._write_part(path, data)
+            try:
+                # a link, unlike a rename, fails where there is one
+                os.link(part, self._root / path)
+            except FileExistsError:
+                raise AlreadyThereError(f"{path} is there", position=path) from None
+            finally:
+                part.unlink()
+            self._sync_directory(path)
 
     def put(self, path: str, data: bytes) -> None:
-        os.replace(self._write_part(path, data), self._root / path)
-        self._sync_directory(path)
+        with _asking(path):
+            os.replace(self._write_part(path, data), self._root / path)
+            self._sync_directory(path)
 
     def put_file(self, path: str, local: Path) -> None:
-        target = self._root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = self._part_of(target)
-        shutil.move(local, part)
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(part, target)
-        self._sync_directory(path)
+        with _asking(path):
+            target = self._root / path
+            self._make_directory(target.parent)
+            part = self._part_of(target)
+            shutil.move(local, part)
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(part, target)
+            self._sync_directory(path)
 
     def open(self, path: str) -> BinaryIO:
-        try:
+        with _asking(path):
             return (self._root / path).open("rb")
-        except FileNotFoundError as error:
-            raise NotThereError(f"{path} is not there", position=path) from error
-        except OSError as error:
-            raise StoreError(f"{path}: {error.strerror}", position=path) from error
 
     def local_path(self, path: str) -> str | None:
         return str(self._root / path)
@@ -77,14 +80,15 @@ class LocalDirectory:
                 yield Stored(str(path.relative_to(self._root)), found.st_size, found.st_mtime_ns // 1000)
 
     def delete(self, path: str) -> None:
-        (self._root / path).unlink(missing_ok=True)
+        with _asking(path):
+            (self._root / path).unlink(missing_ok=True)
 
     def _part_of(self, target: Path) -> Path:
         return target.with_name(f"{_PART}{uuid.uuid4().hex}")
 
     def _write_part(self, path: str, data: bytes) -> Path:
         target = self._root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        self._make_directory(target.parent)
         part = self._part_of(target)
         with part.open("xb") as file:
             file.write(data)
@@ -92,15 +96,41 @@ class LocalDirectory:
             os.fsync(file.fileno())
         return part
 
+    def _make_directory(self, directory: Path) -> None:
+        if directory.exists():
+            return
+        made = [above for above in (self._root, *self._root.parents) if not above.exists()]
+        directory.mkdir(parents=True, exist_ok=True)
+        for above in made:  # the root itself is a name in the directory above it
+            _sync(above.parent)
+
     def _sync_directory(self, path: str) -> None:
         """Up to the root: a new directory lasts only when the one above it is synced as well."""
         directory = (self._root / path).parent
         while True:
-            handle = os.open(directory, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            _sync(directory)
             if directory == self._root:
                 return
             directory = directory.parent
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _asking(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotThereError(f"{path} is not there", position=path) from error
+    except OSError as error:
+        raise StoreError(
+            f"{path}: {error.strerror or error}",
+            position=path,
+            hint="is the disk full, and may this user write there? the file system must know hard links",
+        ) from error

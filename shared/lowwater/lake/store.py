@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from lowwater.config import LakeConfig
+from lowwater.errors import NotThereError
+
+#: requests on their way at once, where each costs a round trip
+AT_ONCE_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +23,7 @@ class Stored:
 
 
 class Store(Protocol):
-    """Paths are relative, with `/`. What a method has done is durable when it returns."""
+    """Paths are relative, with `/`. What a method has done is durable when it returns. Stores can be pickled."""
 
     @property
     def uri(self) -> str: ...
@@ -28,7 +33,10 @@ class Store(Protocol):
         ...
 
     def create(self, path: str, data: bytes) -> None:
-        """Only if it is absent. Raises AlreadyThereError, or StoreError when the answer is not known."""
+        """Only if it is absent. Raises AlreadyThereError, or StoreError when the answer is not known.
+
+        What is there may be our own: a request without an answer is sent again. Read it back to know.
+        """
         ...
 
     def put(self, path: str, data: bytes) -> None:
@@ -47,7 +55,9 @@ class Store(Protocol):
         """The file's own path where it lies on this machine, for readers that map it; else None."""
         ...
 
-    def list(self, prefix: str) -> Iterator[Stored]: ...
+    def list(self, prefix: str) -> Iterator[Stored]:
+        """All below a directory, in any order; "" is the whole store."""
+        ...
 
     def delete(self, path: str) -> None:
         """Also when it is already gone."""
@@ -64,3 +74,23 @@ def open_lake_store(config: LakeConfig) -> Store:
     if "://" not in config.uri:
         return LocalDirectory(Path(config.uri))
     return ObjectStore(config)
+
+
+def reads_at_once(store: Store) -> int:
+    """How many reads are worth being asked for together: on a local disk there is no round trip to save."""
+    return AT_ONCE_MAX if store.local_path("") is None else 1
+
+
+def get_all(store: Store, paths: Sequence[str]) -> list[bytes | None]:
+    """All of them, together where that is quicker; None for what is not there."""
+
+    def get(path: str) -> bytes | None:
+        try:
+            return store.get(path)
+        except NotThereError:
+            return None
+
+    if len(paths) <= 1 or reads_at_once(store) == 1:
+        return [get(path) for path in paths]
+    with ThreadPoolExecutor(min(len(paths), AT_ONCE_MAX), "lake-get") as threads:
+        return list(threads.map(get, paths))

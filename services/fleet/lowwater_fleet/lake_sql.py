@@ -1,0 +1,66 @@
+"""SQL over one version of a lake. Only the tables that a query mentions are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+
+from lowwater.errors import LakeError
+from lowwater.lake.reader import Version
+from lowwater.lake.scans import asking, connect
+
+_CHANGES = "_changes"
+#: others could write into the lake's directory
+_ALLOWED = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
+
+Rows = tuple[list[str], list[dict[str, Any]]]
+
+
+@contextmanager
+def _in_our_words(at: Version, hint: str) -> Iterator[None]:
+    try:
+        with asking(at.lake.store):
+            yield
+    except duckdb.Error as error:
+        raise LakeError(str(error), hint=hint) from error
+
+
+def _fetch(relation: duckdb.DuckDBPyRelation, limit: int) -> Rows:
+    found = relation.limit(limit).to_arrow_table()
+    return list(found.schema.names), list(found.to_pylist())
+
+
+def state_rows(at: Version, table: str, where: str | None, limit: int) -> Rows:
+    found = at.state(table)
+    with connect() as con, _in_our_words(at, f"--where is SQL over {', '.join(found.schema.names)}"):
+        relation = found.duckdb(con)
+        return _fetch(relation if where is None else relation.filter(where), limit)
+
+
+def _mentioned(con: duckdb.DuckDBPyConnection, query: str) -> set[str]:
+    statements = con.extract_statements(query)
+    if len(statements) != 1 or statements[0].type not in _ALLOWED:
+        raise LakeError("a lake is only read: one SELECT", hint='such as "SELECT count(*) FROM accounts"')
+    return set(con.get_table_names(query))
+
+
+def _add_view(con: duckdb.DuckDBPyConnection, at: Version, name: str) -> None:
+    """The state, or the changes for `<table>_changes`; a name that the lake does not have is left to DuckDB."""
+    if at.lake.find(name):
+        at.state(name).duckdb(con).create_view(name)
+    elif name.lower().endswith(_CHANGES) and at.lake.find(name[: -len(_CHANGES)]):
+        after = at.lake.chain.head.history_from
+        at.changes(name[: -len(_CHANGES)], after).duckdb(con).create_view(name)
+
+
+def ask(at: Version, query: str, limit: int) -> Rows:
+    hint = '`lowwater lake tables` lists the tables; names with dots are quoted, as in "source.namespace.table"'
+    with connect() as con, _in_our_words(at, hint):
+        # what the query itself sorts must stay sorted
+        con.execute("SET preserve_insertion_order = true")
+        for name in sorted(_mentioned(con, query)):
+            _add_view(con, at, name)
+        return _fetch(con.sql(query), limit)

@@ -1,0 +1,52 @@
+"""The lake against the source's own history: every transaction of every table, as a reader finds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lowwater.lake import Lake
+from lowwater.positions import Order
+from lowwater.records import Commit, Skipped
+from lowwater_fleet.ordered import Ordered
+from lowwater_fleet.verify import Id, Verdict, plain_value, verify
+
+
+def read_lake(lake: Lake, to_gsn: int | None = None) -> list[Ordered]:
+    """All transactions of the lake, put together again out of its tables."""
+    found: dict[int, Ordered] = {}
+    places: dict[int, list[int]] = {}
+    for table in lake.tables():
+        rows = lake.changes(table.name, to_gsn=to_gsn).arrow()
+        names = [name for name in rows.column_names if not name.startswith("_")]
+        for row in rows.to_pylist():
+            transaction = found.setdefault(row["_gsn"], Ordered(row["_gsn"]))
+            places.setdefault(row["_gsn"], []).append(row["_seq"])
+            transaction.values.append(_change(row, names, table.name))
+            transaction.commit = _commit(row, table.name.partition(".")[0])
+    for gsn, transaction in found.items():
+        seqs = places[gsn]
+        if sorted(seqs) != list(range(1, len(seqs) + 1)):
+            transaction.torn = f"its changes have the numbers {sorted(seqs)[:20]}"
+        transaction.values = [value for _, value in sorted(zip(seqs, transaction.values, strict=True))]
+    for manifest in lake.chain.log():
+        for skip in manifest.skipped:
+            head = Skipped(skip.source, skip.thread, skip.txid, Order(0, 0), 0, skip.reason)
+            found[skip.gsn] = Ordered(skip.gsn, skipped=head)
+    return [found[gsn] for gsn in sorted(found)]
+
+
+def _change(row: dict[str, Any], names: list[str], table: str) -> Any:
+    before = row["_before"]
+    after = None if row["_op"] == "d" else [plain_value(row[name]) for name in names]
+    old = None if before is None else [plain_value(before[name]) for name in names]
+    return [row["_op"], table.partition(".")[2], old, after]
+
+
+def _commit(row: dict[str, Any], source: str) -> Commit:
+    order = Order(row["_order"]["major"], row["_order"]["minor"])
+    return Commit(source, row["_thread"], row["_txid"], order, 0, 0, 0, 0)
+
+
+def verify_lake(lake: Lake, histories: dict[str, dict[Id, dict[str, Any]]]) -> Verdict:
+    """Also that no transaction is missing between two others: their numbers have no gap."""
+    return verify(read_lake(lake), histories, lambda change: change)

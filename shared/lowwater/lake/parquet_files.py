@@ -1,0 +1,165 @@
+"""A lake's Parquet files as Arrow batches, whatever store they lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from lowwater.errors import LakeDamagedError, NotThereError
+from lowwater.lake.manifest import File
+from lowwater.lake.store import Store
+
+BATCH_ROWS = 65_536
+
+
+def damaged(path: str, what: str) -> LakeDamagedError:
+    return LakeDamagedError(
+        f"{path}: the ledger names it, and {what}",
+        position=path,
+        hint="a view that is older than the lake's grace must `refresh`; else `lowwater lake verify` lists all damage",
+    )
+
+
+@contextmanager
+def open_parquet(store: Store, file: File) -> Iterator[pq.ParquetFile]:
+    try:
+        with store.open(file.path) as raw, pq.ParquetFile(raw) as parquet:
+            yield parquet
+    except NotThereError as error:
+        raise damaged(file.path, "it is not there") from error
+    except (pa.ArrowInvalid, OSError) as error:
+        raise damaged(file.path, f"it cannot be read: {error}") from error
+
+
+def _groups_between(parquet: pq.ParquetFile, after: int, to: int) -> list[int]:
+    """Row groups that may hold changes with after < gsn ≤ to; all of them where the file keeps no statistics."""
+    meta = parquet.metadata
+    place = next(i for i in range(meta.num_columns) if meta.schema.column(i).path == "_gsn")
+    found = []
+    for n in range(meta.num_row_groups):
+        stats = meta.row_group(n).column(place).statistics
+        if stats is None or not stats.has_min_max or (stats.max > after and stats.min <= to):
+            found.append(n)
+    return found
+
+
+def change_batches(
+    store: Store, file: File, columns: Sequence[str], after: int, to: int, rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """The file's own columns, of changes with after < gsn ≤ to. `columns` must have `_gsn`."""
+    whole = file.gsn_min > after and file.gsn_max <= to
+    with open_parquet(store, file) as parquet:
+        groups = None if whole else _groups_between(parquet, after, to)
+        for batch in parquet.iter_batches(rows, row_groups=groups, columns=list(columns)):
+            if not whole:
+                gsn = batch.column("_gsn")
+                batch = batch.filter(pc.and_(pc.greater(gsn, after), pc.less_equal(gsn, to)))
+            if batch.num_rows:
+                yield batch
+
+
+def row_batches(store: Store, file: File, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Of a file without CDC columns."""
+    with open_parquet(store, file) as parquet:
+        if columns:
+            yield from parquet.iter_batches(BATCH_ROWS, columns=list(columns))
+            return
+        for start in range(0, parquet.metadata.num_rows, BATCH_ROWS):
+            count = min(BATCH_ROWS, parquet.metadata.num_rows - start)
+            yield pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+
+
+def last_gsn_at_or_below(store: Store, files: Sequence[File], major: int, minor: int) -> int:
+    """The last gsn of a table whose order is at or below this one; 0 for none.
+
+    Order and gsn grow together inside a source, so the files are looked at from the newest, and only as far as
+    the first find.
+    """
+    found = 0
+    for file in sorted(files, key=lambda f: -f.gsn_max):
+        if file.gsn_max <= found:
+            break
+        with open_parquet(store, file) as parquet:
+            for group in reversed(range(parquet.metadata.num_row_groups)):
+                rows = parquet.read_row_group(group, columns=["_gsn", "_order"]).combine_chunks()
+                order = rows.column("_order")
+                majors, minors = pc.struct_field(order, "major"), pc.struct_field(order, "minor")
+                same = pc.and_(pc.equal(majors, pa.scalar(major, pa.uint64())), pc.less_equal(minors, _u64(minor)))
+                below = pc.or_(pc.less(majors, _u64(major)), same)
+                last = pc.max(rows.column("_gsn").filter(below)).as_py()
+                if last is not None:
+                    found = max(found, last)
+                    break
+    return found
+
+
+def first_gsn_later_than(store: Store, files: Sequence[File], after: int, to: int, time_us: int) -> int | None:
+    """The first gsn in (after, to] whose transaction committed after that time."""
+    found: int | None = None
+    limit = pa.scalar(time_us, pa.timestamp("us", tz="UTC"))
+    for file in files:
+        for batch in change_batches(store, file, ("_gsn", "_commit_ts"), after, to):
+            first = pc.min(batch.column("_gsn").filter(pc.greater(batch.column("_commit_ts"), limit))).as_py()
+            if first is not None and (found is None or first < found):
+                found = first
+    return found
+
+
+def _u64(value: int) -> pa.Scalar:
+    return pa.scalar(value, pa.uint64())
+
+
+class _ClosedWhenDropped:
+    """Arrow drops the files that it opened through Python, and does not close them."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self.read, self.seek, self.tell, self.close = raw.read, raw.seek, raw.tell, raw.close
+        self._raw = raw
+
+    @property
+    def closed(self) -> bool:
+        return self._raw.closed
+
+    def __del__(self) -> None:
+        self._raw.close()
+
+
+class _Files(pafs.FileSystemHandler):  # type: ignore[misc]
+    """A store as Arrow's file system, for reading files by their names only."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get_type_name(self) -> str:
+        return "lowwater"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
+        return [pafs.FileInfo(path, pafs.FileType.File) for path in paths]
+
+    def open_input_file(self, path: str) -> pa.PythonFile:
+        try:
+            return pa.PythonFile(_ClosedWhenDropped(self._store.open(path)), mode="r")
+        except NotThereError as error:
+            raise FileNotFoundError(path) from error
+
+    def open_input_stream(self, path: str) -> pa.PythonFile:
+        return self.open_input_file(path)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError("a lake is read by file names, and never written, through Arrow")
+
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
+    delete_file = move = copy_file = open_output_stream = open_append_stream = _refuse
+
+
+def file_system(store: Store) -> pafs.PyFileSystem:
+    return pafs.PyFileSystem(_Files(store))

@@ -1,0 +1,143 @@
+"""Opens a lake for reading: its tables, their changes between two gsn, their state at one. No Spark, no Kafka."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lowwater.config import LakeConfig
+from lowwater.errors import LakeError
+from lowwater.lake.as_of import AsOf, resolve
+from lowwater.lake.chain import Chain
+from lowwater.lake.changes import Changes
+from lowwater.lake.columns import LakeTable, lake_table
+from lowwater.lake.manifest import Layer
+from lowwater.lake.plan import all_files, check_history, plan_state, union_for, versions_of
+from lowwater.lake.state import State
+from lowwater.lake.store import Store, open_lake_store
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table, by its live files."""
+
+    name: str
+    #: the newest
+    version: int
+    versions: tuple[int, ...]
+    rows: int
+    files: int
+    bytes: int
+    #: of its last change
+    gsn: int
+
+
+class Lake:
+    """One view of a lake. It stays as it was opened until `refresh`."""
+
+    def __init__(self, store: Store, memory: str | None = None) -> None:
+        """`memory` bounds each question, as DuckDB writes it: `4GB`. Half of the machine's without it."""
+        self.store = store
+        self.chain = Chain.open(store)
+        self._memory = memory
+
+    @classmethod
+    def open(cls, lake: str | LakeConfig, memory: str | None = None) -> Lake:
+        """By a URI (`/path`, `s3://bucket/prefix`, …), or as a group's config has it."""
+        config = LakeConfig(uri=lake) if isinstance(lake, str) else lake
+        found = cls(open_lake_store(config), memory)
+        if found.chain.head.n == 0:
+            raise LakeError(f"there is no lake at {config.uri}", hint="nothing has landed yet, or the place is wrong")
+        return found
+
+    def refresh(self) -> int:
+        """Takes in what has landed since; the gsn that it now goes to."""
+        self.chain.refresh()
+        return self.gsn
+
+    @property
+    def gsn(self) -> int:
+        """Of the last transaction that has landed."""
+        return self.chain.head.gsn
+
+    def names(self) -> list[str]:
+        """Of all tables, in full: `source.namespace.table`."""
+        return sorted({*self.chain.tables(), *(version.table for version in self.chain.versions.values())})
+
+    def find(self, table: str) -> list[str]:
+        """Tables that this may be: a full name, or one whose front is left out. Case counts only if it must."""
+        names = self.names()
+        if table in names:
+            return [table]
+        for fold in (str, str.casefold):
+            found = [name for name in names if f".{fold(name)}".endswith(f".{fold(table)}")]
+            if found:
+                return found
+        return []
+
+    def name(self, table: str) -> str:
+        """In full."""
+        found = self.find(table)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise LakeError(f"{table!r} may be any of {', '.join(found)}", hint="give more of the name")
+        names = self.names()
+        known = {one.casefold(): one for name in names for one in (name, name.rsplit(".", 1)[-1])}
+        near = [known[one] for one in difflib.get_close_matches(table.casefold(), known)]
+        hint = f"did you mean {' or '.join(near)}?" if near else "`tables` lists what it has"
+        raise LakeError(f"the lake has no table {table!r}", hint=hint)
+
+    def tables(self) -> list[TableInfo]:
+        numbers: dict[str, set[int]] = {}
+        for version in self.chain.versions.values():
+            numbers.setdefault(version.table, set()).add(version.version)
+        found = []
+        for name in self.names():
+            total, versions = self.chain.summary(name), tuple(sorted(numbers.get(name, {0})))
+            found.append(TableInfo(name, versions[-1], versions, total.rows, total.files, total.bytes, total.gsn_max))
+        return found
+
+    def versions(self, table: str) -> list[LakeTable]:
+        """Of a table, the oldest first."""
+        return [lake_table(self.chain.versions[id_].avro) for id_ in versions_of(self.chain, self.name(table))]
+
+    def at(self, as_of: AsOf | None = None) -> Version:
+        """One version of all tables, so that what is joined fits together. A gsn, or a time with a zone.
+
+        A time means the last gsn such that nothing at or below it committed later.
+        """
+        return Version(self, resolve(self.chain, as_of))
+
+    def state(self, table: str, as_of: AsOf | None = None, columns: Sequence[str] | None = None) -> State:
+        """The rows of a table, the latest of each key; `columns` may name CDC columns, those of the last change."""
+        name = self.name(table)
+        plan = plan_state(self.chain, name, resolve(self.chain, as_of))
+        return State(self.store, plan, columns, self._memory)
+
+    def changes(
+        self, table: str, after_gsn: int = 0, to_gsn: int | None = None, columns: Sequence[str] | None = None
+    ) -> Changes:
+        """The changes of a table with after_gsn < gsn ≤ to_gsn; all columns, or some."""
+        name, to = self.name(table), resolve(self.chain, to_gsn)
+        streams = [f for f in all_files(self.chain, name, Layer.STREAM) if f.gsn_max > after_gsn]
+        check_history(self.chain, name, after_gsn, streams)
+        files = [file for file in streams if file.gsn_min <= to]
+        union = union_for(self.chain, name, files, to)
+        return Changes(self.store, name, union, files, after_gsn, to, columns)
+
+
+class Version:
+    """All tables at one gsn."""
+
+    def __init__(self, lake: Lake, gsn: int) -> None:
+        self.lake = lake
+        self.gsn = gsn
+
+    def state(self, table: str, columns: Sequence[str] | None = None) -> State:
+        return self.lake.state(table, self.gsn, columns)
+
+    def changes(self, table: str, after_gsn: int = 0, columns: Sequence[str] | None = None) -> Changes:
+        """Up to this version."""
+        return self.lake.changes(table, after_gsn, self.gsn, columns)

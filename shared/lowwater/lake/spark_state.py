@@ -1,0 +1,153 @@
+"""A table's state in Spark, by its own expressions: nothing passes through the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from lowwater.lake.adapt import CDC_TYPES, UNCHANGED, alias, before_alias
+from lowwater.lake.manifest import File
+from lowwater.lake.plan import StatePlan
+from lowwater.lake.spark_frames import files_frame, spark_type
+from lowwater.lake.state import no_key
+from lowwater.lake.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def state_frame(session: SparkSession, store: Store, plan: StatePlan, names: Sequence[str]) -> DataFrame:
+    return _State(session, store, plan, names).frame()
+
+
+class _State:
+    def __init__(self, session: SparkSession, store: Store, plan: StatePlan, names: Sequence[str]) -> None:
+        self._session, self._store, self._plan, self._names = session, store, plan, list(names)
+        by_name = {column.name: number for number, column in enumerate(plan.union.columns)}
+        self._aliases = {name: alias(by_name[name]) if name in by_name else name for name in names}
+        wanted = {by_name[name] for name in names if name in by_name}
+        self._columns = sorted(wanted | set(plan.key))
+        self._fills = any(file.unchanged_rows for file in (*plan.changes, *plan.over))
+        asked = [name for name in names if name in CDC_TYPES]
+        self._cdc = list(dict.fromkeys(["_op", "_gsn", "_seq", *([UNCHANGED] if self._fills else []), *asked]))
+        #: what travels with a row
+        self._payload = [*self._cdc, *map(alias, self._columns)]
+        self._keys = [alias(n) for n in plan.key]
+
+    def frame(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        rows = self._latest() if self._keys else self._inserts()
+        return rows.select(*(F.col(self._aliases[name]).alias(name) for name in self._names))
+
+    def _read(self, files: Sequence[File], before: Sequence[int] = ()) -> DataFrame:
+        return files_frame(self._session, self._store, self._plan.union, files, self._cdc, self._columns, before)
+
+    def _events(self, before: Sequence[int] = ()) -> DataFrame:
+        changes = self._read(self._plan.changes, before).where(self._plan.where)
+        if not self._plan.over:
+            return changes
+        return changes.unionByName(self._read(self._plan.over, before).where(self._plan.where_over))
+
+    def _base(self) -> DataFrame:
+        return self._read(self._plan.base).where("_op IS NULL OR _op NOT IN ('d', 't')")
+
+    def _inserts(self) -> DataFrame:
+        events = self._events()
+        if events.where("_op IN ('u', 'd')").limit(1).count():
+            raise no_key(self._plan.table)
+        return events.unionByName(self._base())
+
+    def _moved(self) -> Column:
+        """As the SQL of `Query.moved`."""
+        from pyspark.sql import functions as F
+
+        pairs = [(F.col(before_alias(n)), F.col(alias(n))) for n in self._plan.key]
+        known = reduce(lambda a, b: a | b, (old.isNotNull() for old, _ in pairs))
+        other = reduce(lambda a, b: a | b, (~old.eqNullSafe(new) for old, new in pairs))
+        return (F.col("_op") == "u") & known & other
+
+    def _latest(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        events = self._events(self._plan.key)
+        row = F.struct(*self._payload)
+        real = events.select(*self._keys, F.struct("_gsn", "_seq").alias("place"), row.alias("row"))
+        # the old key of a changed key ends there
+        nothing = F.lit(None).cast(real.schema["row"].dataType)
+        old = (F.col(before_alias(n)).alias(alias(n)) for n in self._plan.key)
+        ended = events.where(self._moved()).select(*old, F.struct("_gsn", "_seq").alias("place"), nothing.alias("row"))
+        last = real.union(ended).groupBy(*self._keys).agg(F.max_by("row", "place").alias("row"))
+        winners = last.where("row IS NOT NULL AND row._op <> 'd'").select("row.*")
+        if self._fills:
+            winners = self._filled(winners, events)
+        if not self._plan.base:
+            return winners
+        touched = last.select(*(F.col(key).alias(f"t_{key}") for key in self._keys))
+        base = self._base()
+        return winners.unionByName(base.join(touched, self._same(touched, base, "t_"), "left_anti"))
+
+    def _same(self, left: DataFrame, right: DataFrame, prefix: str) -> Column:
+        pairs = (left[f"{prefix}{key}"].eqNullSafe(right[key]) for key in self._keys)
+        return reduce(lambda a, b: a & b, pairs)
+
+    def _filled(self, winners: DataFrame, events: DataFrame) -> DataFrame:
+        """As `fill.py` does it."""
+        from pyspark.sql import functions as F
+
+        winners = winners.persist()
+        lacked = {row[0] for row in winners.select(F.explode(UNCHANGED)).distinct().collect()}
+        for number in self._columns:
+            if self._plan.union.columns[number].name in lacked and number not in self._plan.key:
+                winners = self._fill(winners, events, number)
+        return winners
+
+    def _fill(self, winners: DataFrame, events: DataFrame, number: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        value, keys = alias(number), self._keys
+        named = F.lit(self._plan.union.columns[number].name)
+        left_out = F.coalesce(F.array_contains(UNCHANGED, named), F.lit(False))
+        known = ~((F.col("_op") == "u") & left_out)
+        place = F.struct("_gsn", "_seq")
+        stops = events.where(known | self._moved()).select(
+            *(F.col(key).alias(f"s_{key}") for key in keys),
+            place.alias("s_place"),
+            F.struct(
+                known.alias("known"),
+                place.alias("place"),
+                F.col(value).alias("v"),
+                *(F.col(before_alias(n)).alias(f"o_{alias(n)}") for n in self._plan.key),
+            ).alias("stop"),
+        )
+        bases = self._base().select(*(F.col(key).alias(f"b_{key}") for key in keys), F.col(value).alias("b_v"))
+        todo = winners.where(left_out).select(
+            place.alias("target"), place.alias("place"), F.lit(True).alias("own"), *keys
+        )
+        found = todo.select(
+            "target", F.lit(None).cast(spark_type(self._plan.union.columns[number].field.type)).alias("v")
+        )
+        found = found.limit(0)
+        while todo.limit(1).count():
+            at = todo["own"] & (stops["s_place"] == todo["place"]) | (stops["s_place"] < todo["place"])
+            same = reduce(lambda a, b: a & b, (stops[f"s_{key}"].eqNullSafe(todo[key]) for key in keys))
+            hops = (
+                todo.join(stops, same & at, "left")
+                .groupBy("target", *keys)
+                .agg(F.max_by("stop", "s_place").alias("stop"))
+                .persist()
+            )
+            found = found.union(hops.where("stop.known").select("target", "stop.v"))
+            of_base = reduce(lambda a, b: a & b, (bases[f"b_{key}"].eqNullSafe(hops[key]) for key in keys))
+            found = found.union(hops.where("stop IS NULL").join(bases, of_base).select("target", "b_v"))
+            todo = hops.where("NOT stop.known").select(
+                "target",
+                F.col("stop.place").alias("place"),
+                F.lit(False).alias("own"),
+                *(F.col(f"stop.o_{key}").alias(key) for key in keys),
+            )
+        found = found.select(F.col("target").alias("f_target"), F.col("v").alias("f_v"))
+        joined = winners.join(found, F.struct(winners["_gsn"], winners["_seq"]) == found["f_target"], "left")
+        filled = F.when(left_out, F.col("f_v")).otherwise(F.col(value))
+        return joined.withColumn(value, filled).select(*self._payload)
