@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import encoder, extractor, latency, merger
+from bench import encoder, extractor, landing, latency, merger
 from bench.common import Bench, console, save, show
 from lowwater_fleet.kafka import EmbeddedKafka
 
@@ -18,6 +18,11 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "merger": merger.speed,
     "latency": latency.run,
     "memory": merger.memory,
+    "landing": landing.speed,
+    "tables": landing.many_tables,
+    "floor": landing.floor,
+    "visible": landing.latency,
+    "large": landing.memory,
 }
 
 

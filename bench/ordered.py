@@ -30,7 +30,7 @@ class OrderedWriter:
         self._topic = topics.transactions(group)
         self._producer = TransactionalProducer(settings.kafka, f"bench.{group}")
         self._producer.init()
-        self._gsn = 0
+        self.gsn = 0
         self._key_header = codec.headers[OrderKey.__name__]
         # not all alike: a hundred bodies a table, so that compression has something to do
         self._tables: list[tuple[bytes, list[bytes]]] = []
@@ -39,6 +39,8 @@ class OrderedWriter:
             encoder = TableEncoder(table, store.table_id(table, topics.changes(source)))
             bodies = [encoder.body("u", row(n), row(n + 1), NOW_US + n) for n in range(100)]
             self._tables.append((encoder.header, bodies))
+        #: the first of them that changes go to
+        self.tables_used = tables
 
     def write(self, transactions: int, changes: int, per_batch: int = 30_000, commit_ts_us: int = 0) -> None:
         """Transactions of `changes` changes each, spread over the tables; several to a Kafka transaction."""
@@ -51,19 +53,19 @@ class OrderedWriter:
             self._producer.commit()
 
     def _transaction(self, changes: int, ts_us: int) -> None:
-        self._gsn += 1
-        key = self._key_header + long(self._gsn)
+        self.gsn += 1
+        key = self._key_header + long(self.gsn)
         checksum = 0
         for start in range(1, changes + 1, 10_000):
             seqs = range(start, min(start + 10_000, changes + 1))
             values = [self._value(seq) for seq in seqs]
             checksum += sum(map(crc32, values))
             self._send([key + long(seq) for seq in seqs], values)
-        commit = Commit(self._source, 1, f"{self._gsn:016x}", Order(self._gsn, 1), ts_us, ts_us, changes, checksum)
+        commit = Commit(self._source, 1, f"{self.gsn:016x}", Order(self.gsn, 1), ts_us, ts_us, changes, checksum)
         self._send([key + long(changes + 1)], [self._codec.encode(commit)])
 
     def _value(self, seq: int) -> bytes:
-        header, bodies = self._tables[(self._gsn + seq) % len(self._tables)]
+        header, bodies = self._tables[(self.gsn + seq) % self.tables_used]
         return header + long(seq) + bodies[seq % 100]
 
     def _send(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:

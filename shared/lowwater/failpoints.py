@@ -1,6 +1,7 @@
 """Named places where a test kills the process, as `kill -9` would.
 
-`LOWWATER_FAIL_AT=name` kills at the first pass, `name:3` at the third. Unset, `fail_point` is a function
+`LOWWATER_FAIL_AT=name` kills at the first pass, `name:3` at the third; `LOWWATER_STOP_AT` stops it there (SIGSTOP)
+until somebody wakes it. Unset, `fail_point` is a function
 that does nothing, so that a durable step may carry one at no cost.
 """
 
@@ -43,10 +44,10 @@ FAIL_POINTS: dict[str, str] = {
 }
 
 
-def _kill_at(wanted: str) -> Callable[[str], None]:
+def _signal_at(variable: str, wanted: str, number: int) -> Callable[[str], None]:
     name, _, nth = wanted.partition(":")
     if name not in FAIL_POINTS:
-        raise ValueError(f"LOWWATER_FAIL_AT={wanted}: no such fail point; known: {', '.join(FAIL_POINTS)}")
+        raise ValueError(f"{variable}={wanted}: no such fail point; known: {', '.join(FAIL_POINTS)}")
     left = int(nth or 1)
 
     def check(here: str) -> None:
@@ -54,9 +55,9 @@ def _kill_at(wanted: str) -> Callable[[str], None]:
         if here == name:
             left -= 1
             if left == 0:
-                # a task of Spark runs in a process of its own: it is the application that is to die
-                os.kill(int(os.environ.get("LOWWATER_FAIL_PID", os.getpid())), signal.SIGKILL)
-                os.kill(os.getpid(), signal.SIGKILL)
+                # a task of Spark runs in a process of its own: it is the application that is meant
+                os.kill(int(os.environ.get("LOWWATER_FAIL_PID", os.getpid())), number)
+                os.kill(os.getpid(), number)
 
     return check
 
@@ -65,5 +66,11 @@ def _nothing(_here: str) -> None:
     return None
 
 
-_wanted = os.environ.get("LOWWATER_FAIL_AT", "")
-fail_point: Callable[[str], None] = _kill_at(_wanted) if _wanted else _nothing
+def _chosen() -> Callable[[str], None]:
+    for variable, number in (("LOWWATER_FAIL_AT", signal.SIGKILL), ("LOWWATER_STOP_AT", signal.SIGSTOP)):
+        if os.environ.get(variable):
+            return _signal_at(variable, os.environ[variable], number)
+    return _nothing
+
+
+fail_point: Callable[[str], None] = _chosen()

@@ -1,0 +1,218 @@
+"""Landing beside a bare Spark job from Kafka to Parquet on the same topic; its latency; its memory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+
+from bench.common import Bench, Result, peak_mb, wait_until
+from bench.ordered import OrderedWriter
+from lowwater import topics
+from lowwater.bus.admin import Admin
+from lowwater.config import Settings
+from lowwater.lake.chain import Chain
+from lowwater.lake.local_store import LocalDirectory
+from lowwater.lake.manifest import manifest_path
+from lowwater.schemas import open_store
+from lowwater_fleet import services
+from lowwater_fleet.ports import free_port
+from lowwater_fleet.services import Service
+
+SPARK = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
+RECORDS_MAX = 400_000
+
+
+class Group:
+    """An ordered topic, and a lake of its own."""
+
+    def __init__(self, bench: Bench, tables: int, trigger_seconds: float = 0.1) -> None:
+        self.name = f"l{uuid.uuid4().hex[:8]}"
+        self.lake = bench.directory / self.name / "lake"
+        land = {"records_max": RECORDS_MAX, "trigger_seconds": trigger_seconds, "spark": SPARK}
+        lake = {"uri": str(self.lake), "compact_seconds": -1}
+        raw: dict[str, Any] = {
+            "sources": {self.name: {"kind": "simulated_rac"}},
+            "groups": {
+                self.name: {"sources": [self.name], "lake": lake, "land": {**land, "http": {"port": free_port()}}}
+            },
+            "state_directory": str(bench.directory / self.name),
+        }
+        self.settings: Settings
+        self.settings, self.path = bench.config(self.name, raw)
+        wanted = [*topics.shared_topics(), *topics.group_topics(self.name, self.settings.group(self.name))]
+        Admin(self.settings.kafka).ensure([*wanted, *topics.lake_topics(self.name)])
+        store = open_store(self.settings)
+        self.writer = OrderedWriter(self.settings, store, store.record_codec(), self.name, self.name, tables)
+        self._logs = bench.directory / "logs"
+
+    def start(self) -> Service:
+        service = services.lander(self.settings, self.path, self.name, self._logs)
+        service.start()
+        return service
+
+    def chain(self) -> Chain:
+        return Chain.open(LocalDirectory(self.lake))
+
+    def landings(self) -> list[dict[str, Any]]:
+        """What the service logged of each."""
+        lines = (self._logs / f"spark-{self.name}.log").read_text().splitlines()
+        return [json.loads(line) for line in lines if '"event": "landed"' in line]
+
+    def written_at(self, n: int) -> float:
+        return (self.lake / manifest_path(n)).stat().st_mtime
+
+
+_BARE = """
+import sys, time, json
+from lowwater.config import KafkaConfig, LandConfig
+from lowwater_spark.session import kafka_options, spark_session
+topic, servers, out, settings = sys.argv[1:]
+land = LandConfig(spark=json.loads(settings))
+spark = spark_session("bare", land)
+options = kafka_options(KafkaConfig(bootstrap_servers=servers), land, topic)
+for _ in range(4):
+    started = time.monotonic()
+    frame = spark.read.format("kafka").options(**options).option("minPartitions", 2).load()
+    frame.write.mode("overwrite").option("compression", "zstd").parquet(out)
+    print("seconds", time.monotonic() - started, flush=True)
+"""
+
+
+def _bare(bench: Bench, group: Group) -> float:
+    """Seconds of the bare job over the whole topic, once warm: the quickest of the last runs."""
+    out = bench.directory / group.name / "bare"
+    arguments = [topics.transactions(group.name), bench.bootstrap_servers, str(out), json.dumps(SPARK)]
+    done = subprocess.run([sys.executable, "-c", _BARE, *arguments], capture_output=True, text=True, check=True)
+    seconds = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("seconds")]
+    shutil.rmtree(out)
+    return min(seconds[1:])
+
+
+def speed(bench: Bench) -> None:
+    changes = int(3_000_000 * bench.scale)
+    for tables, goal in ((1, "ratio ≥ 0.6"), (20, "ratio ≥ 0.4")):
+        group = Group(bench, tables)
+        bench.say(f"writing {changes:,} changes of {tables} table(s), 10 a transaction")
+        group.writer.write(changes // 10, 10)
+        bare = changes / _bare(bench, group)
+        service = group.start()
+        wait_until(lambda: group.chain().head.gsn == changes // 10, 900, "the landing")  # noqa: B023
+        peak = _peak(service)
+        service.stop()
+        # steady: without the first landings, in which the JVM compiles, and the last, which may be small
+        landings = group.landings()
+        skip = min(3, len(landings) - 2)
+        steady = landings[skip:-1]
+        seconds = group.written_at(steady[-1]["n"]) - group.written_at(landings[skip - 1]["n"])
+        rate = sum(entry["rows"] for entry in steady) / seconds
+        note = f"({len(landings)} landings, {landings[-2]['files']} files each)"
+        bench.add(Result(f"landing, {tables} table(s)", rate, "rows/s", bare, goal, peak["all"], note))
+
+
+def _peak(service: Service) -> dict[str, float]:
+    assert service.process is not None
+    children = psutil.Process(service.process.pid).children(recursive=True)
+    driver = peak_mb(service.process.pid)
+    jvm = max((peak_mb(c.pid) for c in children if "java" in c.name()), default=0.0)
+    workers = sum(peak_mb(c.pid) for c in children if "java" not in c.name())
+    return {"driver": driver, "jvm": jvm, "all": driver + jvm + workers}
+
+
+def many_tables(bench: Bench) -> None:
+    """500 tables in the catalogue, 10 of them changed: beside a catalogue of 10."""
+    found = {}
+    for tables in (10, 500):
+        group = Group(bench, tables)
+        if tables > 10:
+            group.writer.write(1, tables)
+        group.writer.tables_used = 10
+        service = group.start()
+        for _ in range(25):
+            group.writer.write(100, 50)
+            time.sleep(0.4)
+        wait_until(lambda: group.chain().head.gsn == group.writer.gsn, 300, "the landing")  # noqa: B023
+        service.stop()
+        found[tables] = statistics.median(entry["seconds"] for entry in group.landings()[12:])
+    name = "a landing of 10 tables' changes, 500 in the catalogue"
+    bench.add(Result(name, found[500], "s", found[10], note="(ceiling: 10 in the catalogue)"))
+
+
+def latency(bench: Bench) -> None:
+    group = Group(bench, 2, trigger_seconds=1.0)
+    service = group.start()
+    seconds = max(10, int(30 * bench.scale))
+    stop = threading.Event()
+
+    def work() -> None:
+        """500 transactions of 10 changes each second, twenty to a Kafka transaction."""
+        at = time.monotonic()
+        while not stop.is_set():
+            group.writer.write(20, 10)
+            at += 0.04
+            time.sleep(max(0.0, at - time.monotonic()))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_until(lambda: group.chain().head.n > 10, 120, "the first landings")
+    first = group.chain().head.n
+    time.sleep(seconds)
+    last = group.chain().head.n
+    stop.set()
+    thread.join()
+    service.stop()
+    waits = sorted(_waits(group, first, last))
+    for share in (50, 99):
+        value = waits[min(len(waits) - 1, len(waits) * share // 100)] * 1000
+        bench.add(
+            Result(f"commit to visible in the lake, p{share}", value, "ms", note=f"({len(waits):,} transactions)")
+        )
+
+
+def _waits(group: Group, first: int, last: int) -> list[float]:
+    found: list[float] = []
+    for manifest in group.chain().log(first + 1, last):
+        visible = group.written_at(manifest.n)
+        seen: set[int] = set()
+        for file in manifest.files:
+            rows = pq.read_table(group.lake / file.path, columns=["_gsn", "_commit_ts"])
+            for gsn, at in zip(rows["_gsn"].to_pylist(), rows["_commit_ts"].to_pylist(), strict=True):
+                if gsn not in seen:
+                    seen.add(gsn)
+                    found.append(visible - at.timestamp())
+    return found
+
+
+def floor(bench: Bench) -> None:
+    """The shortest a landing takes: one transaction of two changes, with nothing else to do."""
+    group = Group(bench, 2)
+    service = group.start()
+    for number in range(40):
+        group.writer.write(1, 2)
+        wait_until(lambda: group.chain().head.gsn > number, 120, "a landing")  # noqa: B023
+    service.stop()
+    seconds = [entry["seconds"] for entry in group.landings()[15:]]
+    bench.add(Result("the floor: a landing of two changes", statistics.median(seconds) * 1000, "ms"))
+
+
+def memory(bench: Bench) -> None:
+    changes = int(2_000_000 * bench.scale)
+    group = Group(bench, 1)
+    bench.say(f"one transaction of {changes:,} changes")
+    group.writer.write(1, changes)
+    service = group.start()
+    wait_until(lambda: group.chain().head.gsn == 1, 900, "the landing")
+    peak = _peak(service)
+    service.stop()
+    name = f"driver's memory, one transaction of {changes / 1e6:g} M"
+    note = f"(Python; the JVM, heap 2 GB: {peak['jvm']:.0f} MB, all processes {peak['all']:.0f} MB)"
+    bench.add(Result(name, peak["driver"], "MB", peak_mb=peak["all"], note=note))
