@@ -65,7 +65,7 @@ class Landed:
         return Chain.open(open_lake_store(self.lake)).head.gsn
 
     def wait_for_all(self, service: Service) -> None:
-        until(lambda: self.gsn() >= self.bank.gsn or not service.is_running, 90, self.log())
+        until(lambda: self.gsn() >= self.bank.gsn or not service.is_running, 180, self.log())
         assert service.is_running, self.log()
 
     def log(self) -> str:

@@ -92,8 +92,6 @@ def compact(
 
     def jobs() -> Iterator[Job]:
         for table in wanted:
-            if chain.summary(table).files < 2:
-                continue
             for item in plan_merges(chain, table, config.file_bytes, chain.head.history_from if fold else 0):
                 yield Job(table, item, item.files)
             job = _state_job(chain, table, grace_gsn, policy)
@@ -121,10 +119,10 @@ def _state_job(chain: Chain, table: str, grace_gsn: int, policy: StatePolicy) ->
 
 
 def carry_out(spark: SparkSession | None, chain: Chain, config: LakeConfig, jobs: Sequence[Job]) -> Compacted:
-    """All jobs, in attempts of bounded size."""
-    total = Compacted()
+    """All jobs, in attempts of bounded size. They were planned on the chain as it is now."""
+    total, seen_n = Compacted(), chain.head.n
     for round_ in _rounds(jobs):
-        manifest, done = _attempt(spark, chain, config, round_)
+        manifest, done = _attempt(spark, chain, config, seen_n, round_)
         if manifest is not None:
             before = [file for job in done for file in job.removed]
             total = total.plus(
@@ -154,18 +152,18 @@ def _rounds(jobs: Sequence[Job]) -> Iterator[list[Job]]:
 
 
 def _attempt(
-    spark: SparkSession | None, chain: Chain, config: LakeConfig, jobs: list[Job]
+    spark: SparkSession | None, chain: Chain, config: LakeConfig, seen_n: int, jobs: list[Job]
 ) -> tuple[Manifest | None, list[Job]]:
     """The manifest, if it won, and the jobs that it has done."""
-    attempt = compact_attempt(chain.head.n)
+    attempt = compact_attempt(seen_n)
     removed = tuple(file.path for job in jobs for file in job.removed)
     states = {job.table: tuple(sorted(job.states_seen)) for job in jobs if job.states_seen is not None}
-    write_note(chain.store, AttemptNote(attempt=attempt, n=chain.head.n, removed=removed, states=states))
+    write_note(chain.store, AttemptNote(attempt=attempt, n=seen_n, removed=removed, states=states))
     fail_point("compact.attempt_noted")
     reports = _run(spark, chain.store, config, attempt, [job.item for job in jobs])
     for report in reports:
         if report.wrong:
-            _log.error("files cannot be merged", table=jobs[report.number].table, why=report.wrong)
+            _log.warning("files cannot be merged", table=jobs[report.number].table, why=report.wrong)
     done = [jobs[report.number] for report in reports if not report.wrong]
     draft = Draft(
         Kind.COMPACT,

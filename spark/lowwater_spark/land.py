@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lowwater import topics
 from lowwater.config import Settings
-from lowwater.errors import LandingError
+from lowwater.errors import FencedError, LandingConflictError, LandingError
 from lowwater.ids import SchemaId
 from lowwater.lake.chain import Chain
 from lowwater.lake.columns import lake_table
@@ -246,12 +246,23 @@ class Landing:
             copied=tuple(c for r in reports for c in r.copied),
             versions=tuple((id_, self._version(id_)) for id_ in {f.schema_id for f in files}),
         )
-        manifest = commit_draft(self._chain, draft)
+        manifest = self._commit_draft(draft)
         self._mirror.landed(manifest)
         self._attempt = ""
         self._start = manifest.landed.offset
         self._chain.write_checkpoint_if_due()
         return manifest
+
+    def _commit_draft(self, draft: Draft) -> Manifest:
+        """Who is refused asks Kafka whether it was fenced. If not, the manifest in its way was a predecessor's last."""
+        try:
+            return commit_draft(self._chain, draft)
+        except LandingConflictError as error:
+            try:
+                self._mirror.aborted(draft.attempt, self._chain.head.n + 1, error.what)
+            except FencedError as fenced:
+                raise FencedError(f"{error.what}; {fenced.what}", position=error.position, hint=error.hint) from error
+            raise
 
     def _version(self, schema_id: int) -> TableVersion:
         table = lake_table(self._avro(schema_id))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lowwater.errors import LakeDamagedError
+from lowwater.errors import LakeDamagedError, LakeError
 from lowwater.lake.changes import merged, overlapping
 from lowwater.lake.columns import lake_table
 from lowwater.lake.manifest import File
@@ -47,7 +47,7 @@ def run_item(store: Store, attempt: str, tag: str, file_bytes: int, number: int,
             files = write_state(store, attempt, tag, file_bytes, item)
         else:
             files = write_merged(store, attempt, tag, file_bytes, item)
-    except (LakeDamagedError, pa.ArrowInvalid) as error:
+    except (LakeDamagedError, LakeError, pa.ArrowInvalid) as error:
         return ItemReport(number, wrong=str(error))
     return ItemReport(number, tuple(files))
 
@@ -56,7 +56,7 @@ def write_merged(store: Store, attempt: str, tag: str, file_bytes: int, item: Me
     table, schema_id = lake_table(item.avro), item.files[0].schema_id
     batches = _checked(_rows(store, item.files, table.stream_schema))
     # what comes out of a file may have other notes at its columns
-    parts = (pa.Table.from_arrays(batch.columns, schema=table.stream_schema) for batch in batches)
+    parts: Iterator[pa.Table] = (pa.Table.from_arrays(b.columns, schema=table.stream_schema) for b in batches)
     if item.folds:
         parts = _parts(fold(pa.concat_tables(parts), table.key))
     # the files of one item fit one file: what little they are larger must not become a small one again

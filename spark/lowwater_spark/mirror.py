@@ -83,6 +83,10 @@ class Mirror:
         self._send([landed_record(manifest)], manifest.landed.offset, "land.landed_produced")
         fail_point("land.mirrored")
 
+    def aborted(self, attempt: str, n: int, reason: str) -> None:
+        """Raises FencedError if another application has taken over since."""
+        self._send([Aborted(attempt, n, reason, now_us())], None)
+
     def repair(self, chain: Chain) -> int:
         """What the manifests say and the topic does not; the number of records that were missing."""
         last_n, open_attempts = self._read()

@@ -28,7 +28,6 @@ from lowwater.errors import (
     BusDoubtError,
     ConfigError,
     DataGoneError,
-    FencedError,
     LandingConflictError,
     LowwaterError,
     SparkError,
@@ -40,6 +39,7 @@ from lowwater.lake.store import open_lake_store
 from lowwater.service import SessionService, http_of
 from lowwater.topics import Topic
 from lowwater_spark import metrics
+from lowwater_spark.background import Maintenance
 from lowwater_spark.land import Landing
 from lowwater_spark.mirror import Mirror
 from lowwater_spark.session import kafka_options, spark_session
@@ -65,6 +65,7 @@ class LandService(SessionService):
         self._lake_store = open_lake_store(self.config.lake)
         self._topic = topics.transactions(group)
         self._spark: SparkSession
+        self._maintenance: Maintenance | None = None
         self._error: LowwaterError | None = None
         self._last: dict[str, Any] = {}
         self._rate: list[tuple[float, int]] = []
@@ -73,11 +74,22 @@ class LandService(SessionService):
         wanted = [*topics.shared_topics(), *topics.group_topics(self.group, self.config)]
         return [*wanted, *topics.lake_topics(self.group)]
 
+    def run(self) -> int:
+        try:
+            return super().run()
+        finally:
+            if self._maintenance is not None:
+                self._maintenance.stop()
+
     def _prepare(self) -> None:
         super()._prepare()
         self._spark = spark_session(f"lowwater-land-{self.group}", self.config.land)
         # Spark takes this one for itself
         signal.signal(signal.SIGINT, self._on_stop)
+        if not self._once:
+            assert self.config.lake is not None
+            self._maintenance = Maintenance(self._spark, self.group, self.config.lake, self._lake_store)
+            self._maintenance.start()
 
     # -- a session ---------------------------------------------------------------------------------------
 
@@ -174,8 +186,6 @@ class LandService(SessionService):
     def _named(self, error: StreamingQueryException) -> LowwaterError:
         """What ended the stream, by the name that it has here."""
         found = self._error
-        if isinstance(found, LandingConflictError):
-            return FencedError(found.what, position=found.position, hint=found.hint)
         if found is not None:
             return found
         text = str(error)
@@ -189,6 +199,8 @@ class LandService(SessionService):
 
     def _can_go_on(self, error: LowwaterError) -> bool:
         """A lost worker or executor is no reason to wait for a person; a lost JVM ends this process, too."""
+        if isinstance(error, LandingConflictError):
+            return True  # a predecessor's last manifest: the next session reads the chain again
         if not isinstance(error, SparkError):
             return False
         if not self._is_jvm_there():

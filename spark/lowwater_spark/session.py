@@ -17,6 +17,8 @@ JARS_VARIABLE = "LOWWATER_SPARK_JARS"
 _DEFAULTS = {
     "spark.master": "local[*]",
     "spark.driver.memory": "2g",
+    # a compaction must not hold up the landings beside it
+    "spark.scheduler.mode": "FAIR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lowwater.errors import LakeError
 from lowwater.lake.adapt import UNCHANGED, adapt, convert, convert_deep
 from lowwater.lake.columns import BEFORE, CDC_FIELDS
 from lowwater.lake.manifest import File, Layer
@@ -23,9 +24,9 @@ from lowwater.lake.parquet_files import change_batches, row_batches
 from lowwater.lake.plan import StatePlan
 from lowwater.lake.schema_union import TableUnion
 from lowwater.lake.store import Store
-from lowwater.positions import U64_MAX
 from lowwater_spark.files import ROW_GROUP_ROWS, LakeFiles
 from lowwater_spark.fold import Bools, Ints, fold, moved
+from lowwater_spark.forget import parse_low
 
 #: bytes of files that are folded in memory at once; unpacked they are several times as many
 PIECE_BYTES = 48 << 20
@@ -105,8 +106,8 @@ class _Inputs:
     def _copied_rows(self, file: File, floor: int) -> Iterator[pa.RecordBatch]:
         """As if each had been read by a transaction of its own at the copy's beginning: no two have one place."""
         table = self.plan.union.versions[file.schema_id]
-        major, _, minor = (file.low or "0.0").partition(".")
-        order = {"major": int(major), "minor": U64_MAX if minor == "*" else int(minor or 0)}
+        major, minor = parse_low(file.low or "0.0")
+        order = {"major": major, "minor": minor}
         for batch in row_batches(self.store, file, table.copy_schema.names):
             n = batch.num_rows
             seq = np.arange(self._copied + 1, self._copied + n + 1)
@@ -126,6 +127,7 @@ def write_state(store: Store, attempt: str, tag: str, file_bytes: int, item: Sta
     written: list[File] = []
     for number, rows in enumerate(_pieces(inputs, sum(f.bytes for f in item.files), item.piece_bytes)):
         state = fold(_in_order(rows), inputs.key, is_whole=True)
+        _check_known(state, plan.table)
         with LakeFiles(store, attempt, f"{tag}-{number}", file_bytes) as files:
             _add(files, plan.union, _kept(state, inputs.key, item.forget_to))
             written += files.close()
@@ -138,6 +140,17 @@ def write_state(store: Store, attempt: str, tag: str, file_bytes: int, item: Sta
         written = _empty(store, attempt, tag, plan.union)
     about = {"gsn_min": item.forget_to + 1, "gsn_max": plan.gsn, "folded_to": plan.gsn}
     return [file.model_copy(update=about) for file in written]
+
+
+def _check_known(state: pa.Table, table: str) -> None:
+    """What the log never carried is only in the changes' own order: a copy that comes may still fill it from there."""
+    is_lacking = pc.and_(pc.equal(state["_op"], "u"), state[UNCHANGED].is_valid())
+    if pc.any(is_lacking).as_py():
+        row = state.filter(is_lacking).slice(0, 1)
+        raise LakeError(
+            f"{table}: column {row[UNCHANGED][0].as_py()[0]!r} of a row is not known at gsn {row['_gsn'][0].as_py()}",
+            hint="copy the table: until then its changes are kept as they are",
+        )
 
 
 def _empty(store: Store, attempt: str, tag: str, union: TableUnion) -> list[File]:
