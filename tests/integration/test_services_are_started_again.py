@@ -7,8 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.harness import wait_until
 
+from lowwater.service import EXIT_ERROR, EXIT_FENCED
+from lowwater_fleet.ports import free_port
+from lowwater_fleet.runner import Runner
 from lowwater_fleet.services import BACKOFF_SECONDS, HEALTHY_SECONDS, Service
 
 
@@ -25,15 +29,16 @@ def _pause_before_the_next_start(service: Service) -> float:
     return service._next_start_at - asked
 
 
-def test_a_process_that_dies_is_started_again(tmp_path: Path) -> None:
-    service = _service(tmp_path, 1)
+@pytest.mark.parametrize("code", [EXIT_ERROR, EXIT_FENCED])
+def test_a_process_that_dies_is_started_again(tmp_path: Path, code: int) -> None:
+    service = _service(tmp_path, code)
 
     def is_restarted() -> bool:
         service.supervise()
         return service.restarts == 1
 
     wait_until("the restart", is_restarted)
-    assert service.wait(30) == 1
+    assert service.wait(30) == code
 
 
 def test_one_that_an_operator_stopped_is_not(tmp_path: Path) -> None:
@@ -57,3 +62,23 @@ def test_one_that_has_run_well_for_a_while_is_started_again_at_once(tmp_path: Pa
     service = _service(tmp_path, 1)
     service._started_at -= HEALTHY_SECONDS + 1
     assert _pause_before_the_next_start(service) < BACKOFF_SECONDS[1]
+
+
+def test_a_group_with_a_lake_has_spark_beside_its_merger(tmp_path: Path) -> None:
+    port = free_port()
+    raw = {
+        "sources": {name: {"kind": "simulated_rac", "config": {"directory": "rac"}} for name in ("one", "two")},
+        "groups": {
+            "landed": {
+                "sources": ["one"],
+                "lake": {"uri": str(tmp_path / "lake")},
+                "land": {"http": {"port": port}},
+            },
+            "not-landed": {"sources": ["two"]},
+        },
+    }
+    (tmp_path / "fleet.yaml").write_text(yaml.safe_dump(raw))
+    runner = Runner(tmp_path / "fleet.yaml", tmp_path)
+    assert {name for name in runner.services if name.startswith("spark")} == {"spark-landed"}
+    assert "lowwater_spark" in runner.services["spark-landed"].command
+    assert runner.services["spark-landed"].http_port == port

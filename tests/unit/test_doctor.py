@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from lowwater_fleet import cli, doctor
 from lowwater_fleet.doctor import Finding, examine
 from lowwater_fleet.jars import find_jars, find_java, java_version
 from lowwater_fleet.ports import free_port
+
+KAFKA_JAR = ".jars/kafka/kafka_2.13-4.1.0.jar"
+SPARK_JAR = ".jars/spark/spark-sql-kafka-0-10_2.13-4.0.0.jar"
 
 
 def program(path: Path, says: str) -> Path:
@@ -29,11 +33,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine that has everything: Java 21, Maven, the jars."""
     program(tmp_path / "bin/java", 'openjdk version "21.0.2" 2024-01-16')
     program(tmp_path / "bin/mvn", "Apache Maven")
-    (tmp_path / ".jars/kafka").mkdir(parents=True)
-    (tmp_path / ".jars/kafka/kafka_2.13-4.1.0.jar").touch()
+    for jar in (KAFKA_JAR, SPARK_JAR):
+        (tmp_path / jar).parent.mkdir(parents=True)
+        (tmp_path / jar).touch()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("LOWWATER_JARS", raising=False)
+    monkeypatch.delenv("LOWWATER_SPARK_JARS", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("lowwater_fleet.kafka.PORT_DEFAULT", free_port())
     return tmp_path
@@ -75,9 +81,36 @@ def test_a_java_that_only_says_there_is_none(machine: Path) -> None:
 def test_maven_is_needed_only_while_the_jars_are_missing(machine: Path) -> None:
     (machine / "bin/mvn").unlink()
     assert finding("Maven", machine).ok
-    (machine / ".jars/kafka/kafka_2.13-4.1.0.jar").unlink()
-    assert "apt-get install maven" in finding("Maven", machine).fix
-    assert "make jars" in finding("jars", machine).fix
+    for jar, name in ((KAFKA_JAR, "Kafka's jars"), (SPARK_JAR, "Spark's jars")):
+        (machine / jar).unlink()
+        assert "apt-get install maven" in finding("Maven", machine).fix
+        assert "make jars" in finding(name, machine).fix
+        (machine / jar).touch()
+
+
+def test_a_java_that_is_too_new_for_spark(machine: Path) -> None:
+    program(machine / "bin/java", 'openjdk version "25" 2025-09-16')
+    found = finding("Java", machine)
+    assert not found.ok
+    assert "brew install openjdk@21" in found.fix
+
+
+def test_sparks_jars_where_a_variable_names_them(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = machine / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv("LOWWATER_SPARK_JARS", str(elsewhere))
+    assert "LOWWATER_SPARK_JARS" in finding("Spark's jars", machine).found
+    (machine / SPARK_JAR).rename(elsewhere / "spark.jar")
+    assert finding("Spark's jars", machine).ok
+
+
+def test_a_package_that_is_missing(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "pyspark" in finding("packages", machine).found
+    # as the interpreter has it for a module that cannot be imported
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    found = finding("packages", machine)
+    assert found.found.startswith("duckdb cannot be loaded")
+    assert "make setup" in found.fix
 
 
 def test_jars_are_found_from_a_directory_below(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +132,12 @@ def test_a_port_that_is_taken(machine: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "--port 0" in found.fix
 
 
+def test_a_fleet_that_takes_free_ports_does_not_ask_for_kafkas(machine: Path) -> None:
+    names = [found.name for found in examine(machine / "kafka", takes_free_ports=True)]
+    assert "ports" in names
+    assert "port" not in names
+
+
 def test_too_little_disk_and_memory(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "DISK_GB_MIN", 1e9)
     monkeypatch.setattr(doctor, "MEMORY_GB_MIN", 1e9)
@@ -114,4 +153,4 @@ def test_the_exit_code_and_the_json(machine: Path) -> None:
     bad = CliRunner().invoke(cli.app, ["doctor"])
     assert bad.exit_code == 1
     assert "FAIL" in bad.output
-    assert os.listdir(machine / ".jars") == ["kafka"]
+    assert sorted(os.listdir(machine / ".jars")) == ["kafka", "spark"]

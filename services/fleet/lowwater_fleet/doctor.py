@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
@@ -12,11 +13,15 @@ from pathlib import Path
 from lowwater.errors import ConfigError, LowwaterError
 from lowwater_fleet.jars import find_jars, find_java, java_version
 from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.ports import is_free
+from lowwater_fleet.ports import FREE_PORTS, free_port, is_free
 
 PYTHON_VERSION_MIN = (3, 11)
+#: the Hadoop client inside Spark 4.0 asks for a security manager, which Java 23 took away
+SPARK_JAVA_VERSION_MAX = 22
+SPARK_JARS_VARIABLE = "LOWWATER_SPARK_JARS"
+PACKAGES = ("pyspark", "pyarrow", "duckdb")
 DISK_GB_MIN = 2.0
-MEMORY_GB_MIN = 2.0  # the broker and three services, with some room
+MEMORY_GB_MIN = 4.0  # the broker, Spark and three services, with some room
 GB = 1024**3
 
 
@@ -30,14 +35,16 @@ class Finding:
     fix: str = ""
 
 
-def examine(kafka_directory: Path) -> list[Finding]:
-    """Everything, in the order in which one would mend it."""
+def examine(kafka_directory: Path, takes_free_ports: bool = False) -> list[Finding]:
+    """Everything, in the order in which one would mend it; `takes_free_ports` for a fleet that has no fixed ones."""
     return [
         _finding("Python", _python),
+        _finding("packages", _packages),
         _finding("Java", _java),
-        _finding("jars", _jars),
+        _finding("Kafka's jars", _kafka_jars),
+        _finding("Spark's jars", _spark_jars),
         _finding("Maven", _maven),
-        _finding("port", lambda: _port(kafka_directory)),
+        _finding("ports", _free_ports) if takes_free_ports else _finding("port", lambda: _port(kafka_directory)),
         _finding("disk", lambda: _disk(kafka_directory)),
         _finding("memory", _memory),
     ]
@@ -62,14 +69,51 @@ def _python() -> str:
     return f"{found} ({sys.executable})"
 
 
+def _packages() -> str:
+    """They are really loaded: a package whose libraries do not fit this machine is there, and of no use."""
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {importlib.import_module(name).__version__}")
+        except ImportError as error:
+            raise ConfigError(
+                f"{name} cannot be loaded: {error}",
+                hint="`make setup` installs what uv.lock names; if it is there and broken, `make clean setup`",
+            ) from error
+    return ", ".join(found)
+
+
 def _java() -> str:
     java = find_java()
-    return f"{java_version(java)} ({java})"
+    version = java_version(java)
+    if version > SPARK_JAVA_VERSION_MAX:
+        raise ConfigError(
+            f"{java} is Java {version}, which Kafka runs on, but Spark does not",
+            hint="install Java 21 or 17 beside it (Debian: apt-get install openjdk-21-jre-headless, "
+            "macOS: brew install openjdk@21), and point JAVA_HOME at it",
+        )
+    return f"{version} ({java})"
 
 
-def _jars() -> str:
+def _kafka_jars() -> str:
     jars = find_jars("kafka")
-    return f"{len(list(jars.glob('*.jar')))} in {jars}"
+    return f"{_count(jars)} in {jars}"
+
+
+def _spark_jars() -> str:
+    """Spark itself comes with pyspark; these are its Kafka source and Avro."""
+    named = os.environ.get(SPARK_JARS_VARIABLE)
+    jars = Path(named) if named else find_jars("spark")
+    if not _count(jars):
+        raise ConfigError(
+            f"there are no jars in {jars}, which {SPARK_JARS_VARIABLE} names",
+            hint=f"unset {SPARK_JARS_VARIABLE} and run `make jars`, or point it at the directory that holds them",
+        )
+    return f"{_count(jars)} in {jars}"
+
+
+def _count(jars: Path) -> int:
+    return len(list(jars.glob("*.jar")))
 
 
 def _maven() -> str:
@@ -78,11 +122,16 @@ def _maven() -> str:
     if maven is not None:
         return maven
     try:
-        find_jars("kafka")
+        _kafka_jars()
+        _spark_jars()
     except ConfigError:
         hint = "install Maven (Debian: apt-get install maven, macOS: brew install maven), then `make jars`"
-        raise ConfigError("there is no mvn on PATH, and the jars are missing", hint=hint) from None
+        raise ConfigError("there is no mvn on PATH, and jars are missing", hint=hint) from None
     return "not installed, and not needed: the jars are here"
+
+
+def _free_ports() -> str:
+    return f"free ones between {FREE_PORTS.start} and {FREE_PORTS.stop}, such as {free_port()}"
 
 
 def _port(kafka_directory: Path) -> str:
@@ -116,6 +165,7 @@ def _memory() -> str:
     if total < MEMORY_GB_MIN:
         raise ConfigError(
             f"{total:.1f} GB, less than {MEMORY_GB_MIN:.0f} GB",
-            hint="use a larger machine, or give Kafka less: `lowwater kafka start --heap-mb 256`",
+            hint="use a larger machine, or give Kafka less (`lowwater kafka start --heap-mb 256`) and Spark less "
+            "(land.spark: {spark.driver.memory: 1g})",
         )
     return f"{total:.0f} GB"

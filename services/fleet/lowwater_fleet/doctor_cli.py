@@ -19,12 +19,12 @@ def doctor(directory: Directory = DIRECTORY_DEFAULT, as_json: AsJson = False) ->
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings]))
     else:
-        _print(findings)
+        print_findings(findings)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 
 
-def _print(findings: list[Finding]) -> None:
+def print_findings(findings: list[Finding]) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     for finding in findings:
         table.add_row("[green]ok[/]" if finding.ok else "[red]FAIL[/]", finding.name, finding.found)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import yaml
 
 from lowwater import config
 from lowwater.config import Settings
+from lowwater.errors import LowwaterError
 from lowwater_fleet import services
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.ports import free_port
@@ -21,7 +24,7 @@ Say = Callable[[str], None]
 
 
 def bank_config(directory: Path, bootstrap_servers: str, control_port: int = 0) -> Path:
-    """The built-in fleet: one simulated cluster, one group."""
+    """The built-in fleet: one simulated cluster, one group, one lake."""
     raw: dict[str, Any] = {
         "kafka": {"bootstrap_servers": bootstrap_servers},
         "sources": {
@@ -31,7 +34,18 @@ def bank_config(directory: Path, bootstrap_servers: str, control_port: int = 0) 
                 "http": {"port": free_port()},
             }
         },
-        "groups": {"bank": {"sources": ["rac"], "http": {"port": free_port()}}},
+        "groups": {
+            "bank": {
+                "sources": ["rac"],
+                "http": {"port": free_port()},
+                "lake": {"uri": str(directory / "lake")},
+                "land": {
+                    "trigger_seconds": 1,
+                    "spark": {"spark.driver.memory": "1g"},
+                    "http": {"port": free_port()},
+                },
+            }
+        },
         "control": {"port": control_port or free_port()},
         "state_directory": str(directory),
     }
@@ -41,7 +55,7 @@ def bank_config(directory: Path, bootstrap_servers: str, control_port: int = 0) 
 
 
 class Runner:
-    """Everything of one config: control, one extractor per source, one merger per group."""
+    """Everything of one config: control, one extractor per source, one merger per group, Spark where it has a lake."""
 
     def __init__(self, config_file: Path, directory: Path) -> None:
         self.config_file = config_file
@@ -52,8 +66,12 @@ class Runner:
             services.control(self.settings, config_file, logs),
             *(services.extractor(self.settings, config_file, s, logs) for s in self.settings.sources),
             *(services.merger(self.settings, config_file, g, logs) for g in self.settings.groups),
+            *(services.lander(self.settings, config_file, g, logs) for g in self._landed()),
         ):
             self.services[service.name] = service
+
+    def _landed(self) -> list[str]:
+        return [name for name, group in self.settings.groups.items() if group.lake is not None]
 
     def add(self, service: Service) -> Service:
         self.services[service.name] = service
@@ -76,6 +94,16 @@ class Runner:
         return self.services[name].status() or {}
 
 
+def end_as_by_ctrl_c() -> None:
+    """A SIGTERM and a closed terminal stop what was started, too."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+
+
 def start_kafka(directory: Path, say: Say, port: int = 0) -> EmbeddedKafka:
     kafka = EmbeddedKafka(directory / "kafka", port=port)
     kafka.start(progress=say)
@@ -91,12 +119,14 @@ def fresh_directory(directory: Path) -> Path:
     return directory
 
 
-def wait_for(what: str, check: Callable[[], Any], seconds: float, each: Callable[[], None] = lambda: None) -> Any:
+def wait_for(
+    what: str, check: Callable[[], Any], seconds: float, each: Callable[[], object] = lambda: None, hint: str = ""
+) -> Any:
     """The first true answer; `each` runs between two looks."""
     deadline = time.monotonic() + seconds
     while not (found := check()):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {seconds:.0f} s for {what}")
+            raise LowwaterError(f"waited {seconds:.0f} s for {what}", hint=hint or "look at the services' logs")
         each()
         time.sleep(0.1)
     return found

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -13,13 +11,9 @@ import typer
 from lowwater.errors import ConfigError
 from lowwater_fleet import services
 from lowwater_fleet.console import err, out, progress
-from lowwater_fleet.runner import Runner, bank_config, start_kafka
+from lowwater_fleet.runner import Runner, bank_config, end_as_by_ctrl_c, start_kafka
 
 DEFAULT_DIRECTORY = Path(".lowwater/up")
-
-
-def _stop(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def up(
@@ -31,7 +25,7 @@ def up(
     """Run a fleet on this machine: its services are started again when they die; logs in files."""
     directory = directory.absolute()
     directory.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, _stop)
+    end_as_by_ctrl_c()
     kafka = None
     cluster = None
     if config is None:
@@ -51,6 +45,8 @@ def up(
     runner.start()
     out.print(f"running {', '.join(runner.services)}; logs in {directory / 'logs'}; Ctrl-C ends it")
     out.print(f"look at it: lowwater group status {next(iter(runner.settings.groups), '…')} --config {config}")
+    if any(group.lake is not None for group in runner.settings.groups.values()):
+        out.print(f"once something has landed: lowwater lake tables --config {config}")
     try:
         while True:
             runner.supervise()

@@ -12,6 +12,17 @@ from lowwater.lake.schema_union import TableUnion, UnionColumn
 
 CDC_TYPES = {field.name: field.type for field in CDC_FIELDS}
 UNCHANGED = "_unchanged"
+#: that DuckDB and Spark know
+DECIMAL_DIGITS_MAX = 38
+
+
+def transport(type_: pa.DataType) -> pa.DataType:
+    """The type that DuckDB and Spark take it in: decimals that are too wide for them travel as text."""
+    if pa.types.is_decimal(type_) and type_.precision > DECIMAL_DIGITS_MAX:
+        return pa.string()
+    if pa.types.is_list(type_):
+        return pa.list_(pa.field("item", transport(type_.value_type)))
+    return type_
 
 
 def file_columns(union: TableUnion, schema_id: int, wanted: Sequence[str]) -> list[str]:

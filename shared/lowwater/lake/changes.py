@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lowwater.errors import LakeError
-from lowwater.lake.adapt import CDC_TYPES, adapt, alias, before_alias, file_columns
+from lowwater.lake.adapt import CDC_TYPES, adapt, alias, before_alias, file_columns, transport
 from lowwater.lake.columns import BEFORE, CDC_FIELDS
 from lowwater.lake.manifest import File
 from lowwater.lake.parquet_files import change_batches
-from lowwater.lake.scans import Scans, asking, quoted, sql_type, transport
+from lowwater.lake.scans import Scans, asking, quoted, sql_type
 from lowwater.lake.schema_union import TableUnion
 from lowwater.lake.store import Store
 

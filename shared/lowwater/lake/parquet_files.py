@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lowwater.errors import LakeDamagedError, NotThereError
-from lowwater.lake.manifest import File
+from lowwater.lake.manifest import File, Layer
 from lowwater.lake.store import Store
 
 BATCH_ROWS = 65_536
@@ -95,7 +95,8 @@ def last_gsn_at_or_below(store: Store, files: Sequence[File], major: int, minor:
                 last = pc.max(rows.column("_gsn").filter(below)).as_py()
                 if last is not None:
                     found = max(found, last)
-                    break
+                    if file.layer is Layer.STREAM:  # the others are not sorted by gsn
+                        break
     return found
 
 

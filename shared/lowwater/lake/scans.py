@@ -15,12 +15,14 @@ import pyarrow.dataset as pads
 from lowwater.errors import LakeDamagedError, LakeError
 from lowwater.lake.adapt import (
     CDC_TYPES,
+    DECIMAL_DIGITS_MAX,
     UNCHANGED,
     adapt_aliased,
     alias,
     aliased_schema,
     before_alias,
     file_columns,
+    transport,
 )
 from lowwater.lake.columns import BEFORE
 from lowwater.lake.manifest import File, Layer
@@ -29,7 +31,6 @@ from lowwater.lake.schema_union import TableUnion
 from lowwater.lake.store import Store
 
 _ALL = (1 << 63) - 1
-_DECIMAL_DIGITS_MAX = 38
 _MEMORY_SHARE = 0.5
 _TYPES: dict[pa.DataType, str] = {
     pa.bool_(): "BOOLEAN",
@@ -85,18 +86,9 @@ def text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def transport(type_: pa.DataType) -> pa.DataType:
-    """The type that DuckDB holds it in: it knows decimals of 38 digits, wider ones travel as text."""
-    if pa.types.is_decimal(type_) and type_.precision > _DECIMAL_DIGITS_MAX:
-        return pa.string()
-    if pa.types.is_list(type_):
-        return pa.list_(pa.field("item", transport(type_.value_type)))
-    return type_
-
-
 def sql_type(type_: pa.DataType) -> str:
     if pa.types.is_decimal(type_):
-        return f"DECIMAL({type_.precision},{type_.scale})" if type_.precision <= _DECIMAL_DIGITS_MAX else "VARCHAR"
+        return f"DECIMAL({type_.precision},{type_.scale})" if type_.precision <= DECIMAL_DIGITS_MAX else "VARCHAR"
     if pa.types.is_list(type_):
         return f"{sql_type(type_.value_type)}[]"
     if pa.types.is_struct(type_):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lowwater.lake.adapt import adapt_aliased, alias, aliased_schema, before_alias, file_columns
+from lowwater.lake.adapt import transport as narrow_decimals
 from lowwater.lake.columns import BEFORE
 from lowwater.lake.manifest import File, Layer
 from lowwater.lake.parquet_files import change_batches, row_batches
-from lowwater.lake.scans import transport as narrow_decimals
 from lowwater.lake.schema_union import TableUnion
 from lowwater.lake.store import Store
 

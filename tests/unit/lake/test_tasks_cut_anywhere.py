@@ -1,4 +1,4 @@
-"""However Spark cuts the ordered topic into tasks and batches: the same rows land, once, and whole transactions only."""
+"""However Spark cuts the ordered topic: the same rows land, each once, and only those of whole transactions."""
 
 from __future__ import annotations
 

@@ -1,0 +1,83 @@
+"""Spark sees what Arrow sees: state and changes, over copies, moved keys and columns that were left out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.lake_maker import LakeMaker
+from tests.unit.lake.histories import NAME, History, Step
+
+from lowwater.errors import ConfigError
+from lowwater.lake.local_store import LocalDirectory
+from lowwater.lake.reader import Lake
+from lowwater_fleet.jars import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STEPS: list[Step] = [
+    ("copy", 0, 0, 0),
+    ("update", 0, 7, 0),
+    ("commit", 0, 0, 0),
+    ("insert", 3, 1, 1),
+    ("copied", 0, 0, 0),
+    ("version", 0, 0, 0),
+    ("update", 1, 11, 1),
+    ("commit", 0, 0, 0),
+    ("move", 1, 12, 3),
+    ("update", 2, 4, 3),
+    ("land", 2, 1, 0),
+    ("move", 2, 3, 1),
+    ("commit", 0, 0, 0),
+    ("delete", 0, 0, 0),
+    ("update", 1, 9, 1),
+]
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    try:
+        find_java()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder: Any = SparkSession.builder
+    session: SparkSession = (
+        builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def rows(found: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr(row) for row in found)
+
+
+def test_spark_sees_what_arrow_sees(session: SparkSession, tmp_path: Path) -> None:
+    store = LocalDirectory(tmp_path)
+    existing = {(n, "x"): {"a": n, "b": "x", "n": n} for n in range(3)}
+    history = History(LakeMaker(store), existing, versions=(0, 1))
+    history.run(STEPS)
+    lake = Lake(store)
+    for gsn in (3, lake.gsn):
+        state = lake.state(NAME, gsn)
+        by_spark = [row.asDict() for row in state.spark(session).collect()]
+        assert rows(by_spark) == rows(state.rows())
+        assert len(by_spark) == len(history.states[gsn])
+    names = ["_op", "_gsn", "_seq", "a", "n", "note", "_before"]
+    changes = lake.changes(NAME, 1, columns=names)
+    by_spark = [row.asDict(recursive=True) for row in changes.spark(session).orderBy("_gsn", "_seq").collect()]
+    assert by_spark == changes.arrow().to_pylist()
+    assert lake.state(NAME).spark(session).columns == lake.state(NAME).schema.names
