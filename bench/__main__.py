@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import encoder, extractor, landing, latency, merger
+from bench import encoder, extractor, landing, latency, merger, state
 from bench.common import Bench, console, save, show
 from lowwater_fleet.kafka import EmbeddedKafka
 
@@ -23,6 +23,7 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "floor": landing.floor,
     "visible": landing.latency,
     "large": landing.memory,
+    "state": state.run,
 }
 
 
