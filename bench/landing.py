@@ -121,7 +121,7 @@ def speed(bench: Bench) -> None:
 
 def _peak(service: Service) -> dict[str, float]:
     assert service.process is not None
-    children = psutil.Process(service.process.pid).children(recursive=True)
+    children = [c for c in psutil.Process(service.process.pid).children(recursive=True) if c.status() != "zombie"]
     driver = peak_mb(service.process.pid)
     jvm = max((peak_mb(c.pid) for c in children if "java" in c.name()), default=0.0)
     workers = sum(peak_mb(c.pid) for c in children if "java" not in c.name())
