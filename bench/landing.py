@@ -29,7 +29,7 @@ from lowwater_fleet.ports import free_port
 from lowwater_fleet.services import Service
 
 SPARK = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
-RECORDS_MAX = 400_000
+RECORDS_MAX = 1_000_000
 
 
 class Group:
@@ -99,7 +99,7 @@ def _bare(bench: Bench, group: Group) -> float:
 
 
 def speed(bench: Bench) -> None:
-    changes = int(3_000_000 * bench.scale)
+    changes = int(8_000_000 * bench.scale)
     for tables, goal in ((1, "ratio ≥ 0.6"), (20, "ratio ≥ 0.4")):
         group = Group(bench, tables)
         bench.say(f"writing {changes:,} changes of {tables} table(s), 10 a transaction")

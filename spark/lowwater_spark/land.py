@@ -13,6 +13,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from lowwater import topics
+from lowwater.codec.wire import schema_id_of
 from lowwater.config import Settings
 from lowwater.errors import FencedError, LandingConflictError, LandingError
 from lowwater.ids import SchemaId
@@ -96,6 +97,7 @@ class Landing:
         self._landings = 0
         #: schema id → the landing that saw it last
         self._seen: dict[int, int] = dict.fromkeys(chain.last_schema_ids, 0)
+        self._peek()
 
     @property
     def chain(self) -> Chain:
@@ -112,11 +114,11 @@ class Landing:
             if commit is None:
                 return None
             known[self._tail.gsn] = commit
+        frames = [records]
         if self._tail is not None:
-            self._expected_rows += self._tail.changes
-            records = self._again(self._tail).unionAll(records)
+            frames.insert(0, self._again(self._tail))
         self._prepare(expected_rows)
-        reports, result = self._run(records, known)
+        reports, result = self._run(frames, known)
         if result.last is None:
             return None
         self._remember_tail(result)
@@ -129,13 +131,21 @@ class Landing:
     def close(self) -> None:
         self._tails.close()
 
+    def _peek(self) -> None:
+        """What the first records are, so that the first landing need not be run twice to find out."""
+        found = self._tails.peek(self._start)
+        if found:
+            self._value_bytes_max = max(map(len, found))
+            ids = {int(schema_id_of(value)) for value in found} - set(self._control_ids.values())
+            self._seen |= dict.fromkeys(ids, 0)
+
     # -- reading -----------------------------------------------------------------------------------------
 
     def _again(self, tail: Tail) -> DataFrame:
         """The tail, by its offsets: a short one by our own consumer, a long one by Spark's tasks."""
         if tail.changes <= CARRY_ROWS_MAX:
-            return self._spark.createDataFrame(self._tails.read(self._start, tail.end - 1))
-        parts = min(self._cores, -(-self._expected_rows // ROWS_PER_TASK_MIN))
+            return self._spark.createDataFrame(self._tails.read(self._start, tail.end - 1)).coalesce(1)
+        parts = min(self._cores, -(-tail.changes // ROWS_PER_TASK_MIN))
         start, end = (json.dumps({self._topic: {"0": offset}}) for offset in (self._start, tail.end))
         reader = self._spark.read.format("kafka").options(**self._options)
         reader = reader.option("startingOffsets", start).option("endingOffsets", end)
@@ -166,23 +176,29 @@ class Landing:
             )
             self._mirror.prepare(prepared)
 
-    def _run(self, records: DataFrame, known: dict[int, Commit]) -> tuple[list[TaskReport], Stitched]:
-        """The tasks, until all that the records need is known. Nearly always that is at the first time."""
+    def _run(self, frames: list[DataFrame], known: dict[int, Commit]) -> tuple[list[TaskReport], Stitched]:
+        """The tasks, until all that the records need is known. Nearly always that is at the first time.
+
+        A tail is a job of its own: with a union in front, the JVM would compile another plan, and begin it cold.
+        """
         tables = {id_: self._avro(id_) for id_, seen in self._seen.items() if self._is_recent(seen)}
         known = dict(known)
         while True:
-            reports = self._tasks(records, tables, known)
+            reports = [report for frame in frames for report in self._tasks(frame, tables, known)]
             result = stitch(reports, self._chain.head.gsn, known)
             self._value_bytes_max = max((r.value_bytes_max for r in reports), default=0)
             if result.is_final:
                 return reports, result
             tables |= {id_: self._avro(id_) for id_ in result.needs_ids}
             self._seen |= dict.fromkeys(result.needs_ids, self._landings)
-            for gsn in result.needs_commits:
-                _, value = end_of(records, self._control_ids[Commit.__name__], gsn)
-                if value is None:
-                    raise LandingError(f"the Commit of gsn {gsn} was read, and then was not found")
-                known[gsn] = decode_commit(value)
+            known |= {gsn: self._find_commit(frames, gsn) for gsn in result.needs_commits}
+
+    def _find_commit(self, frames: list[DataFrame], gsn: int) -> Commit:
+        for frame in frames:
+            _, value = end_of(frame, self._control_ids[Commit.__name__], gsn)
+            if value is not None:
+                return decode_commit(value)
+        raise LandingError(f"the Commit of gsn {gsn} was read, and then was not found")
 
     def _is_recent(self, seen: int) -> bool:
         return self._landings - seen <= LANDINGS_REMEMBERED
@@ -202,17 +218,20 @@ class Landing:
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return report_batches(LandTask(params, task_tag()).run(batches))
 
-        self._set_batch_size()
-        per_task = max(ROWS_PER_TASK_MIN, 5_000 * len(tables))
-        wanted = min(self._cores, -(-self._expected_rows // per_task))
-        frame = ordered_rows(records.where(records["offset"] >= self._start), self._control_ids, tables)
-        rows = frame.coalesce(max(1, wanted)).mapInArrow(task, "report binary").collect()
+        self._set_batch_size(records.sparkSession)
+        # no literal that changes: it would be compiled in, and every landing would begin cold
+        frame = ordered_rows(records, self._control_ids, tables)
+        wanted = self._expected_rows // max(ROWS_PER_TASK_MIN, 5_000 * len(tables))
+        if wanted < self._cores:
+            frame = frame.coalesce(max(1, wanted))
+        rows = frame.mapInArrow(task, "report binary").collect()
         return [pickle.loads(row.report) for row in rows]
 
-    def _set_batch_size(self) -> None:
+    def _set_batch_size(self, session: SparkSession) -> None:
         """Spark weighs a batch by asking every column after every row: only where values are large is that worth it."""
         is_small = self._value_bytes_max is not None and self._value_bytes_max <= VALUE_BYTES_SMALL
-        conf = self._spark.conf
+        # a stream works on a copy of the session: settings of the first would not reach it
+        conf = session.conf
         conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_BATCH_ROWS))
         conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_NO_LIMIT if is_small else _BATCH_BYTES))
 

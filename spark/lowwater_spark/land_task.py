@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from lowwater.codec import generic
 from lowwater.codec.wire import HEADER_SIZE
 from lowwater.config import LakeConfig
 from lowwater.failpoints import fail_point
@@ -23,8 +24,8 @@ from lowwater.lake.store import Store, open_lake_store
 from lowwater.positions import Order
 from lowwater.records import Commit, Copied, Skipped
 from lowwater_spark.files import LakeFiles
-from lowwater_spark.plan import table_column
-from lowwater_spark.rows import Commits, Ints, stream_rows, whole_numbers
+from lowwater_spark.plan import OTHER, table_column
+from lowwater_spark.rows import Commits, Ints, order_keys, stream_rows, whole_numbers
 
 #: the rows of one transaction that a task holds until its Commit; of a larger one the driver finds the Commit first
 CARRY_ROWS_MAX = 50_000
@@ -109,8 +110,7 @@ class Block:
     def __init__(self, batch: pa.RecordBatch, ends: tuple[int, int]) -> None:
         self.batch = batch
         self.offset = whole_numbers(batch.column("offset"))
-        self.gsn = whole_numbers(batch.column("gsn"))
-        self.seq = whole_numbers(batch.column("seq"))
+        self.gsn, self.seq = order_keys(batch.column("key"))
         self.crc = whole_numbers(batch.column("crc"))
         self.ids = read_header(batch.column("header"))
         self.is_end = np.isin(self.ids, ends)
@@ -184,22 +184,22 @@ class LandTask:
         self._look_for_unknown(block)
         ends = np.flatnonzero(block.is_end)
         if not len(ends):
-            self._carry(batch)
+            self._carry(batch, block.gsn[0])
             return
         report.last_end = block.place(int(ends[-1]))
         behind = int(ends[-1]) + 1
         self._complete([*self._carried, batch.slice(0, behind)])
         if behind < batch.num_rows:
-            self._carry(batch.slice(behind))
+            self._carry(batch.slice(behind), block.gsn[behind])
 
     def _look_for_unknown(self, block: Block) -> None:
         is_known = np.isin(block.ids, self._known_ids)
         if not is_known.all():
             self.report.unknown_ids.update(np.unique(block.ids[~is_known]).tolist())
 
-    def _carry(self, batch: pa.RecordBatch) -> None:
+    def _carry(self, batch: pa.RecordBatch, first_gsn: np.int64) -> None:
         """Rows of one transaction whose end has not come yet."""
-        gsn = batch.column("gsn")[0].as_py()
+        gsn = int(first_gsn)
         if gsn in self._params.known:
             block = Block(batch, self._ends)
             self._add_part(gsn, len(block.gsn), int(block.crc.sum()))
@@ -262,13 +262,13 @@ class LandTask:
     def _note_control(self, block: Block) -> None:
         self.report.transactions += int(block.is_end.sum())
         for row in np.flatnonzero(block.ids == self._ends[1]):
-            (found,) = block.batch.column(Skipped.__name__)[int(row)].as_py()
-            known = {name: found[name] for name in ("source", "thread", "txid", "reason")}
+            found = generic.decode(block.batch.column(OTHER)[int(row)].as_py(), Skipped)
+            known = {name: getattr(found, name) for name in ("source", "thread", "txid", "reason")}
             self.report.skipped.append(SkippedTransaction(gsn=int(block.gsn[row]), **known))
         for row in np.flatnonzero(block.ids == self._params.control_ids[Copied.__name__]):
             end = int(row + np.argmax(block.is_end[row:]))
-            (found,) = block.batch.column(Copied.__name__)[int(row)].as_py()
-            self.report.copied.append(_copied(int(block.gsn[row]), self._commit(block, end).source, found))
+            copied = generic.decode(block.batch.column(OTHER)[int(row)].as_py(), Copied)
+            self.report.copied.append(_copied(int(block.gsn[row]), self._commit(block, end).source, copied))
 
     def _write(self, block: Block, commits: Commits) -> None:
         dropped = self.report.too_large
@@ -299,15 +299,17 @@ def _micros_max(instants: pa.Array) -> int:
     return int(whole_numbers(instants.cast(pa.int64())).max())
 
 
-def _copied(gsn: int, source: str, found: dict[str, object]) -> CopiedTables:
+def _copied(gsn: int, source: str, found: Copied) -> CopiedTables:
     lows: dict[str, Order] = {}
-    for chunk in found["chunks"]:  # type: ignore[attr-defined]
-        low = Order(int.from_bytes(chunk["low"]["major"], "big"), int.from_bytes(chunk["low"]["minor"], "big"))
-        lows[chunk["table"]] = min(low, lows.get(chunk["table"], low))
-    texts = {table: f"{low.major}.{low.minor}" for table, low in lows.items()}
-    names = [f"{source}.{table}" for table in found["tables"]]  # type: ignore[attr-defined]
-    named = {f"{source}.{table}": low for table, low in texts.items()}
-    return CopiedTables(gsn=gsn, source=source, copy_id=str(found["copy"]), tables=tuple(names), lows=named)
+    for chunk in found.chunks:
+        lows[chunk.table] = min(chunk.low, lows.get(chunk.table, chunk.low))
+    return CopiedTables(
+        gsn=gsn,
+        source=source,
+        copy_id=found.copy,
+        tables=tuple(f"{source}.{table}" for table in found.tables),
+        lows={f"{source}.{table}": f"{low.major}.{low.minor}" for table, low in lows.items()},
+    )
 
 
 def _to_ipc(batches: list[pa.RecordBatch]) -> bytes:

@@ -22,6 +22,8 @@ from lowwater.records import Commit, Copied, OrderKey, Skipped
 
 #: the records of ours that the ordered topic has beside changes
 CONTROL = (Commit.__name__, Skipped.__name__, Copied.__name__)
+#: the column of those but commits: there are few, so they are left encoded
+OTHER = "other"
 #: Spark's own decimal ends here; what is longer comes as bytes
 DECIMAL_DIGITS_MAX = 38
 _ALL = (1 << 31) - 1 - HEADER_SIZE
@@ -57,23 +59,32 @@ def _decoded(schema_id: int, avro: str) -> Column:
 
 
 def ordered_rows(records: DataFrame, control_ids: Mapping[str, int], tables: Mapping[int, str]) -> DataFrame:
-    """Offset, (gsn, seq), checksum and header of every record, and one column for each kind of record.
+    """Offset, key, checksum and header of every record, and one column for each kind of record.
 
+    The key is a pair of numbers: numpy reads a batch of them in less time than the JVM takes for one record.
     `tables`: schema id → Avro schema of the table versions that are looked for.
     """
-    texts = record_schemas()
-    key = from_avro(body("key"), texts[OrderKey.__name__], {"mode": "FAILFAST"})
+    commit, *others = CONTROL
     staged = records.select(
         "offset",
-        key.alias("place"),
+        "key",
         F.crc32("value").alias("crc"),
         F.octet_length("value").alias("size"),
         F.substring("value", 1, HEADER_SIZE).alias("header"),
         body("value").alias("body"),
     )
-    control = [_decoded(control_ids[name], texts[name]).alias(name) for name in CONTROL]
+    is_other = F.col("header").isin([header(SchemaId(control_ids[name])) for name in others])
     rows = [_decoded(id_, spark_schema(avro)).alias(table_column(id_)) for id_, avro in tables.items()]
-    return staged.select("offset", "place.gsn", "place.seq", "crc", "size", "header", *control, *rows)
+    return staged.select(
+        "offset",
+        "key",
+        "crc",
+        "size",
+        "header",
+        _decoded(control_ids[commit], record_schemas()[commit]).alias(commit),
+        F.when(is_other, F.col("body")).alias(OTHER),
+        *rows,
+    )
 
 
 def end_of(records: DataFrame, commit_id: int, gsn: int) -> tuple[int | None, bytes | None]:

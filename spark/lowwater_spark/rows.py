@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lowwater.codec.wire import HEADER_SIZE
 from lowwater.lake.columns import CDC_FIELDS, ORDER_TYPE, LakeColumn, LakeTable
 from lowwater.records import Commit
 
@@ -32,6 +33,29 @@ def unsigned(column: pa.Array) -> npt.NDArray[np.uint64]:
     _, offsets, data = column.buffers()
     start = int(np.frombuffer(offsets, dtype=np.int32, count=1, offset=4 * column.offset)[0])
     return np.frombuffer(data, dtype=">u8", count=len(column), offset=start).astype(np.uint64)
+
+
+def varints(data: npt.NDArray[np.uint8], at: Ints) -> tuple[Ints, Ints]:
+    """Avro's whole numbers that begin at these places, all at once; and the places behind them."""
+    value = np.zeros(len(at), dtype=np.uint64)
+    at, left, shift = at.copy(), np.arange(len(at)), 0
+    while len(left):
+        byte = data[at[left]].astype(np.uint64)
+        value[left] |= (byte & np.uint64(0x7F)) << np.uint64(shift)
+        at[left] += 1
+        left, shift = left[byte > 0x7F], shift + 7
+    signed = (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)
+    return signed, at
+
+
+def order_keys(column: pa.Array) -> tuple[Ints, Ints]:
+    """gsn and seq out of the keys of the ordered topic."""
+    _, offsets, data = column.buffers()
+    starts = np.frombuffer(offsets, dtype=np.int32, count=len(column), offset=4 * column.offset).astype(np.int64)
+    raw = np.frombuffer(data, dtype=np.uint8)
+    gsn, behind = varints(raw, starts + HEADER_SIZE)
+    seq, _ = varints(raw, behind)
+    return gsn, seq
 
 
 @dataclass

@@ -27,8 +27,6 @@ _DEFAULTS = {
     # a task's records are bytes until Arrow has them: keep what was compiled for a table version
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.sql.streaming.metricsEnabled": "false",
-    # wide rows are still compiled as one: the default of 100 fields is reached with ten tables
-    "spark.sql.codegen.maxFields": "2000",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     "spark.sql.streaming.minBatchesToRetain": "2",
     # the JVM's Arrow checks the bounds of every value that it writes unless it is told not to
@@ -132,6 +130,8 @@ def kafka_options(kafka: KafkaConfig, land: LandConfig, topic: str) -> dict[str,
         "kafka.isolation.level": "read_committed",
         "kafka.max.poll.records": "5000",
         "kafka.max.partition.fetch.bytes": str(8 << 20),
+        # what a task is to read is there: it only ever waits for the marker that ends a Kafka transaction
+        "kafka.fetch.max.wait.ms": "10",
     }
     own = {name: value for name, value in land.spark.items() if name.startswith("kafka.")}
     return {**options, **{f"kafka.{name}": value for name, value in java_settings(kafka).items()}, **own}

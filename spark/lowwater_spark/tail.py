@@ -22,18 +22,26 @@ class TailReader:
         self._place = (topic, 0)
         self._consumer: AssignedConsumer | None = None
 
-    def read(self, start: int, last: int) -> pa.Table:
-        """The committed records from `start` up to and including the one at `last`."""
+    def _at(self, start: int) -> AssignedConsumer:
         if self._consumer is None:
             self._consumer = AssignedConsumer(self._kafka, "lowwater.tail", {self._place: start})
         else:
             self._consumer.seek({self._place: start})
+        return self._consumer
+
+    def peek(self, start: int) -> list[bytes]:
+        """Some values from there, if there are any yet."""
+        return [message.value() or b"" for message in self._at(start).consume(1_000, 0.5)]
+
+    def read(self, start: int, last: int) -> pa.Table:
+        """The committed records from `start` up to and including the one at `last`."""
+        consumer = self._at(start)
         offsets: list[int] = []
         keys: list[bytes] = []
         values: list[bytes] = []
         deadline = time.monotonic() + _WAIT_SECONDS
         while not offsets or offsets[-1] < last:
-            for message in self._consumer.consume(10_000, 0.05):
+            for message in consumer.consume(10_000, 0.05):
                 offset = message.offset() or 0
                 if start <= offset <= last:
                     offsets.append(offset)

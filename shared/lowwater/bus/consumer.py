@@ -107,6 +107,9 @@ _PASSING = {
     KafkaError._RESOLVE,
     KafkaError._TIMED_OUT,
     KafkaError._MAX_POLL_EXCEEDED,
+    # a topic that was just made
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
 }
 
 

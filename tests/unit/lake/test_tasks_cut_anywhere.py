@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lowwater.codec import generic
 from lowwater.codec.avro import change_schema
 from lowwater.codec.table import INT64, Column, TableSchema
+from lowwater.codec.varint import long
 from lowwater.codec.wire import header
 from lowwater.config import LakeConfig
 from lowwater.errors import LandingError
@@ -24,7 +26,7 @@ from lowwater.ids import SchemaId
 from lowwater.lake.columns import lake_table
 from lowwater.lake.manifest import File
 from lowwater.positions import Order
-from lowwater.records import Commit
+from lowwater.records import Commit, Skipped
 from lowwater_spark import land_task
 from lowwater_spark.land_task import LandTask, TaskParams, TaskReport
 from lowwater_spark.plan import table_column
@@ -42,24 +44,23 @@ _COMMIT = pa.struct([
     ("source", pa.string()), ("thread", pa.int64()), ("txid", pa.string()), ("order", _ORDER),
     ("commit_ts_us", pa.int64()), ("clock_us", pa.int64()), ("changes", pa.int64()), ("checksum", pa.int64()),
 ])  # fmt: skip
-_SKIPPED = pa.struct([("source", pa.string()), ("thread", pa.int64()), ("txid", pa.string()), ("reason", pa.string())])
 _ROW = pa.struct([("ID", pa.int64())])
 _CHANGE = pa.struct([
     ("seq", pa.int64()), ("op", pa.string()), ("before", _ROW), ("after", _ROW), ("unchanged", pa.list_(pa.string())),
     ("ts_us", pa.timestamp("us", tz="UTC")),
 ])  # fmt: skip
 SCHEMA = pa.schema(
-    [("offset", pa.int64()), ("gsn", pa.int64()), ("seq", pa.int64()), ("crc", pa.int64()), ("size", pa.int32()),
-     ("header", pa.binary()), ("Commit", pa.list_(_COMMIT)), ("Skipped", pa.list_(_SKIPPED)),
-     ("Copied", pa.list_(pa.struct([("seq", pa.int64())]))),
+    [("offset", pa.int64()), ("key", pa.binary()), ("crc", pa.int64()), ("size", pa.int32()),
+     ("header", pa.binary()), ("Commit", pa.list_(_COMMIT)), ("other", pa.binary()),
      *((table_column(id_), pa.list_(_CHANGE)) for id_ in TABLES)]
 )  # fmt: skip
 
 
 def _record(offset: int, gsn: int, seq: int, id_: int, **column: Any) -> dict[str, Any]:
-    empty = dict.fromkeys(("Commit", "Skipped", "Copied", *map(table_column, TABLES)))
+    empty = dict.fromkeys(("Commit", "other", *map(table_column, TABLES)))
     crc = crc32(f"{gsn}.{seq}".encode())
-    own = {"offset": offset, "gsn": gsn, "seq": seq, "crc": crc, "size": 9, "header": header(SchemaId(id_))}
+    key = header(SchemaId(9)) + long(gsn) + long(seq)
+    own = {"offset": offset, "gsn": gsn, "key": key, "crc": crc, "size": 9, "header": header(SchemaId(id_))}
     return {**own, **empty, **column}
 
 
@@ -71,8 +72,8 @@ def records(sizes: list[list[int] | None]) -> list[dict[str, Any]]:
         checksum = 0
         offset += gsn % 3  # markers leave gaps
         if tables is None:
-            skipped = [{"source": "s", "thread": 1, "txid": f"{gsn}", "reason": "why"}]
-            found.append(_record(offset, gsn, 1, SKIPPED, Skipped=skipped))
+            skipped = generic.encode(Skipped("s", 1, f"{gsn}", Order(gsn, 1), 0, "why"))
+            found.append(_record(offset, gsn, 1, SKIPPED, other=skipped))
             offset += 1
             continue
         for seq, table in enumerate(tables, 1):
@@ -108,7 +109,8 @@ class Run:
         reports = []
         for number, part in enumerate(parts):
             batches = [part[i : i + batch] for i in range(0, len(part), batch)]
-            arrow = [pa.RecordBatch.from_pylist(rows, SCHEMA) for rows in batches]
+            arrow = [pa.RecordBatch.from_pylist([{k: v for k, v in row.items() if k != "gsn"} for row in rows], SCHEMA)
+                     for rows in batches]  # fmt: skip
             reports.append(LandTask(params, str(number)).run(arrow))
         return reports
 
@@ -162,7 +164,7 @@ def test_the_same_rows_whatever_the_cuts(sizes: list[list[int] | None], data: st
     parts = [rows[a:b] for a, b in zip([0, *cuts], [*cuts, end], strict=True)]
     batch = data.draw(st.integers(1, 10), "rows of a batch")
     carry = data.draw(st.integers(0, 8), "rows that a task holds")
-    whole = max((r["gsn"] for r in rows if r["Commit"] or r["Skipped"]), default=0)
+    whole = max((r["gsn"] for r in rows if r["Commit"] or r["other"]), default=0)
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(land_task, "CARRY_ROWS_MAX", carry)
         run = Run(Path(directory))
@@ -171,7 +173,7 @@ def test_the_same_rows_whatever_the_cuts(sizes: list[list[int] | None], data: st
     assert (result.last_end.gsn if result.last_end else 0) == whole
     assert result.last is not None
     assert result.last.offset == rows[-1]["offset"]
-    assert result.open_gsn == (None if rows[-1]["Commit"] or rows[-1]["Skipped"] else rows[-1]["gsn"])
+    assert result.open_gsn == (None if rows[-1]["Commit"] or rows[-1]["other"] else rows[-1]["gsn"])
 
 
 @settings(max_examples=100, deadline=None)
