@@ -1,1 +1,1 @@
-"""lowwater on Spark: where landing will live. Nothing of it is here yet."""
+"""lowwater on Spark: landing of ordered transactions in Parquet, and what keeps the lake in order."""

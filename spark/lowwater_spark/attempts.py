@@ -12,10 +12,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lowwater.errors import LedgerError, NotThereError
 from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import Layer, Manifest
+from lowwater.lake.manifest import ATTEMPTS, Layer, Manifest
 from lowwater.lake.store import Store
 
-ATTEMPTS = "_attempts"
 _SUFFIX = ".json"
 
 

@@ -1,4 +1,4 @@
-"""A lake on the command line. It is only read.
+"""A lake on the command line. It is only read, but for `compact`.
 
 With `--json` each command prints one document; decimals, times and bytes (in hex) are strings in it:
 
@@ -8,6 +8,7 @@ With `--json` each command prints one document; decimals, times and bytes (in he
     show     {table, key, columns: [{name, type}], versions: [{version, key, columns}], files: [{path, layer, version,
              rows, bytes, gsn_min, gsn_max}]}; with --changes {table, after_gsn, to_gsn, rows: [{column: value}]}
     state    {table, gsn, rows: [{column: value}]}
+    compact  {files_before, files_after, bytes_before, bytes_after, swept_files, swept_bytes, manifests}
     sql      {gsn, rows: [{column: value}]}
     verify   {damaged, found: [{what, path, manifest, hint, rubbish}]}
 """
@@ -22,6 +23,7 @@ import typer
 
 from lowwater.config import LakeConfig
 from lowwater.errors import ConfigError, LakeError
+from lowwater.times import now_us
 from lowwater_fleet.console import err, out, progress
 from lowwater_fleet.lake_print import instant, print_json, print_rows
 from lowwater_fleet.operate_cli import ConfigOption, JsonOption, load
@@ -247,6 +249,31 @@ def sql(
 
 
 @app.command()
+def compact(
+    lake: LakeOption = None, config_file: ConfigOption = None, group: GroupOption = None, as_json: JsonOption = False
+) -> None:
+    """Merges small files, folds what retention lets go, and removes what can never count. Beside a running landing."""
+    try:
+        from lowwater_spark.maintain import maintain
+    except ImportError as error:
+        raise ConfigError("compaction is not installed here", hint="pip install lowwater-spark") from error
+    from lowwater.lake.chain import Chain
+    from lowwater.lake.store import open_lake_store
+
+    settings = _config(lake, config_file, group)
+    with progress() as say:
+        say(f"compacting {settings.uri}")
+        done = maintain(None, Chain.open(open_lake_store(settings)), settings, now_us())
+    if as_json:
+        print_json(asdict(done))
+        return
+    out.print(
+        f"{done.files_before} files → {done.files_after}, {done.bytes_before:,} bytes → {done.bytes_after:,}; "
+        f"{done.swept_files} old files removed"
+    )
+
+
+@app.command()
 def verify(
     quick: Annotated[bool, typer.Option("--quick", help="do not read the files for their hashes")] = False,
     lake: LakeOption = None,
@@ -265,7 +292,9 @@ def verify(
     with progress() as say:
         # in tenths: outside of a terminal each message is a line
         found = list(
-            look(store, deep=not quick, progress=lambda what, done, of: say(f"{what}: {10 * done // of}0 % of {of}"))
+            look(
+                store, deep=not quick, progress=lambda what, done, of: say(f"{what}: {10 * done // of * 10} % of {of}")
+            )
         )
     damage = [one for one in found if not one.rubbish]
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,11 +41,19 @@ def state_rows(at: Version, table: str, where: str | None, limit: int) -> Rows:
         return _fetch(relation if where is None else relation.filter(where), limit)
 
 
-def _mentioned(con: duckdb.DuckDBPyConnection, query: str) -> set[str]:
+def _mentioned(con: duckdb.DuckDBPyConnection, at: Version, query: str) -> set[str]:
     statements = con.extract_statements(query)
     if len(statements) != 1 or statements[0].type not in _ALLOWED:
         raise LakeError("a lake is only read: one SELECT", hint='such as "SELECT count(*) FROM accounts"')
-    return set(con.get_table_names(query))
+    try:
+        return set(con.get_table_names(query))
+    except duckdb.BinderException:
+        # it asks for columns of tables that are not there yet, as `JOIN … USING` does: any name in the text will do
+        words = {word.lower() for word in re.findall(r'"[^"]+"|\w+', query)}
+        full = at.lake.names()
+        known = {*full, *(name.rpartition(".")[2] for name in full)}
+        views = {*known, *(f"{name}{_CHANGES}" for name in known)}
+        return {name for name in views if name.lower() in words or f'"{name}"'.lower() in words}
 
 
 def _add_view(con: duckdb.DuckDBPyConnection, at: Version, name: str) -> None:
@@ -61,6 +70,6 @@ def ask(at: Version, query: str, limit: int) -> Rows:
     with connect() as con, _in_our_words(at, hint):
         # what the query itself sorts must stay sorted
         con.execute("SET preserve_insertion_order = true")
-        for name in sorted(_mentioned(con, query)):
+        for name in sorted(_mentioned(con, at, query)):
             _add_view(con, at, name)
         return _fetch(con.sql(query), limit)

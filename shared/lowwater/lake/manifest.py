@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from lowwater.errors import LedgerError
 
 LEDGER = "_ledger"
+#: what compactions are about to replace, noted before they write
+ATTEMPTS = "_attempts"
 FORMAT = 1
 _NAME = re.compile(rf"{LEDGER}/(\d{{20}})\.json")
 

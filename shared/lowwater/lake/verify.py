@@ -11,6 +11,7 @@ from lowwater.lake.checkpoint import HINT, Checkpoint, Named, read_checkpoint, r
 from lowwater.lake.checkpoint_parts import DIRECTORY, Entry, PartReader, UnusableError, all_entries
 from lowwater.lake.fold import Fold
 from lowwater.lake.manifest import (
+    ATTEMPTS,
     LEDGER,
     File,
     Kind,
@@ -205,6 +206,8 @@ class _Verify:
         if self._holes:
             hint = "do not remove it: a manifest that cannot be read may name it"
         for path in self._sizes:
-            ours = path == HINT or path.startswith(f"{DIRECTORY}/") or manifest_number(path) is not None
+            ours = (
+                path.startswith((f"{DIRECTORY}/", f"{ATTEMPTS}/")) or path == HINT or manifest_number(path) is not None
+            )
             if not ours and path not in self._named:
                 yield Damage(f"{path} is named by no manifest", path, None, hint, rubbish=True)

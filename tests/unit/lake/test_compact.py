@@ -14,13 +14,12 @@ import pytest
 from tests.unit.lake.lander import NAME, Lander
 
 from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import File, Kind, Layer
+from lowwater.lake.manifest import ATTEMPTS, File, Kind, Layer
 from lowwater.lake.plan import all_files
 from lowwater.lake.reader import Lake
 from lowwater.lake.verify import verify
 from lowwater.times import now_us
 from lowwater_spark import compact as compact_module
-from lowwater_spark.attempts import ATTEMPTS
 from lowwater_spark.compact import compact
 from lowwater_spark.maintain import maintain
 from lowwater_spark.merges import groups

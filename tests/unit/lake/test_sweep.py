@@ -8,10 +8,10 @@ import pytest
 from tests.unit.lake.lander import NAME, Lander
 
 from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import Layer
+from lowwater.lake.manifest import ATTEMPTS, Layer
 from lowwater.times import now_us
 from lowwater_spark import compact as compact_module
-from lowwater_spark.attempts import ATTEMPTS, AttemptNote, write_note
+from lowwater_spark.attempts import AttemptNote, write_note
 from lowwater_spark.compact import compact
 from lowwater_spark.ledger import compact_attempt, land_attempt
 from lowwater_spark.states import StatePolicy
