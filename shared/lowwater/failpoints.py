@@ -1,14 +1,15 @@
 """Named places where a test kills the process, as `kill -9` would.
 
 `LOWWATER_FAIL_AT=name` kills at the first pass, `name:3` at the third; `LOWWATER_STOP_AT` stops it there (SIGSTOP)
-until somebody wakes it. Unset, `fail_point` is a function
-that does nothing, so that a durable step may carry one at no cost.
+until somebody wakes it. Unset, `fail_point` is a function that does nothing, so that a durable step may carry one at
+no cost.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
 #: every fail point there is: the failure tests run over this table
@@ -58,6 +59,8 @@ def _signal_at(variable: str, wanted: str, number: int) -> Callable[[str], None]
                 # a task of Spark runs in a process of its own: it is the application that is meant
                 os.kill(int(os.environ.get("LOWWATER_FAIL_PID", os.getpid())), number)
                 os.kill(os.getpid(), number)
+                # another thread may take the signal: this one must not run on meanwhile
+                time.sleep(0.5)
 
     return check
 
