@@ -46,6 +46,10 @@ class Landed:
         assert found is not None
         return found
 
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.lake.uri
+
     def start(self, **environment: str) -> Service:
         service = services.lander(self.settings, self.path, self.name, self.directory / "logs")
         if any(s.is_running for s in self._started):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lowwater.failpoints import FAIL_POINTS
 from lowwater.lake.store import open_lake_store
 from lowwater.lake.verify import verify
@@ -12,9 +14,23 @@ POINTS = [name for name in FAIL_POINTS if name.startswith("land.")]
 KILLED = -9
 
 
+#: on S3 those around a step of the store; `make test-long` goes through all of them there, too
+STORE_POINTS = [p for p in POINTS if p not in ("land.after_init", "land.before_files", "land.mirrored")]
+
+
 def test_killed_at_every_fail_point_with_and_without_the_checkpoint(landed: Landed) -> None:
+    _kill_at(landed, POINTS if landed.is_local else STORE_POINTS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_killed_at_every_fail_point_again_and_again(landed: Landed) -> None:
+    _kill_at(landed, POINTS * 3)
+
+
+def _kill_at(landed: Landed, points: list[str]) -> None:
     with Watcher(landed.lake) as watcher:
-        for number, point in enumerate(POINTS):
+        for number, point in enumerate(points):
             landed.bank.work(5)
             service = landed.start(LOWWATER_FAIL_AT=point)
             # there is always something to land, so every point is passed
