@@ -51,8 +51,9 @@ def _jars() -> str:
 def spark_session(name: str, config: LandConfig) -> SparkSession:
     # the workers run this very Python, with the packages of this environment
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # a fail point in a task kills the application, not only the worker that the task runs in
-    os.environ["LOWWATER_FAIL_PID"] = str(os.getpid())
+    if "LOWWATER_FAIL_AT" in os.environ:
+        # a fail point in a task kills the application, not only the worker that the task runs in
+        os.environ["LOWWATER_FAIL_PID"] = str(os.getpid())
     builder = SparkSession.builder.appName(name).config("spark.jars", _jars())
     for setting, value in {**_DEFAULTS, **config.spark}.items():
         if not setting.startswith("kafka."):
