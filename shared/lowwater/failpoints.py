@@ -57,7 +57,8 @@ def _signal_at(variable: str, wanted: str, number: int) -> Callable[[str], None]
             left -= 1
             if left == 0:
                 # a task of Spark runs in a process of its own: it is the application that is meant
-                for pid in {int(os.environ.get("LOWWATER_FAIL_PID", os.getpid())), os.getpid()}:
+                # the application first: nobody is left to do it after the other
+                for pid in dict.fromkeys((int(os.environ.get("LOWWATER_FAIL_PID", os.getpid())), os.getpid())):
                     os.kill(pid, number)
                 # another thread may take the signal: this one must not run on meanwhile
                 time.sleep(0.5)
