@@ -130,11 +130,11 @@ class LandService(SessionService):
 
     def _checkpoint(self) -> Path:
         """One of its own for each session; those that a crash left behind go first."""
-        base = Path(
-            self.config.land.checkpoint_directory or self._settings.state_directory / "checkpoints" / self.group
-        )
-        shutil.rmtree(base, ignore_errors=True)
-        return base.absolute() / uuid.uuid4().hex
+        base = Path(self.config.land.checkpoint_directory or self._settings.state_directory / "checkpoints")
+        # a directory that an operator names may hold more than ours
+        own = base.absolute() / f"lowwater-land-{self.group}"
+        shutil.rmtree(own, ignore_errors=True)
+        return own / uuid.uuid4().hex
 
     def _check_topic(self, chain: Chain) -> str:
         topic_id = self._admin.topic_id(self._topic)
@@ -232,9 +232,9 @@ class LandService(SessionService):
         seconds = self._rate[-1][0] - self._rate[0][0] if len(self._rate) > 1 else 0.0
         rate = sum(rows for _, rows in self._rate[1:]) / seconds if seconds else 0.0
         figures = {"behind_records": behind, "rows_per_second": round(rate)}
-        self.health.show(
-            {"group": self.group, "state": "running", "lake": self._lake_store.uri, **self._last, **figures}
-        )
+        about = {"group": self.group, "state": "running", "lake": self._lake_store.uri}
+        maintained = self._maintenance.last if self._maintenance is not None else {}
+        self.health.show({**about, **self._last, **figures, "maintenance": maintained})
 
 
 class _Ends:
