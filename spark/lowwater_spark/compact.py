@@ -27,6 +27,8 @@ from lowwater_spark.forget import forget_to, gsn_before
 from lowwater_spark.ledger import Draft, commit_draft, compact_attempt
 from lowwater_spark.merge_task import Item, ItemReport, run_item
 from lowwater_spark.merges import plan_merges
+from lowwater_spark.reports import report_batch, run_tasks, task_tag
+from lowwater_spark.state_task import StateItem
 from lowwater_spark.states import STATE_POLICY, StatePolicy, state_item
 
 if TYPE_CHECKING:
@@ -102,20 +104,26 @@ def compact(
 
 
 def _state_job(chain: Chain, table: str, grace_gsn: int, policy: StatePolicy) -> Job | None:
-    gsn = chain.head.gsn
-    try:
-        item = state_item(chain, table, gsn, policy)
-    except LakeError as error:
-        _log.warning("a table that cannot be folded", table=table, why=str(error))
-        return None
+    item = plan_state(chain, table, chain.head.gsn, grace_gsn, policy)
     if item is None:
         return None
-    item = replace(item, forget_to=forget_to(chain, table, gsn, grace_gsn))
     states = all_files(chain, table, Layer.STATE)
     # what retention has folded into a state is nowhere else: that state stays until it folds again
     kept = max((f.gsn_max for f in states if f.gsn_max <= chain.head.history_from), default=-1)
     removed = tuple(file for file in states if file.gsn_max != kept)
     return Job(table, item, removed, frozenset(file.path for file in states))
+
+
+def plan_state(
+    chain: Chain, table: str, gsn: int, grace_gsn: int, policy: StatePolicy, force: bool = False
+) -> StateItem | None:
+    """The table's state at this gsn, if it is worth writing. One that cannot be folded keeps its changes."""
+    try:
+        item = state_item(chain, table, gsn, policy, force=force)
+    except LakeError as error:
+        _log.warning("a table that cannot be folded", table=table, gsn=gsn, why=str(error))
+        return None
+    return None if item is None else replace(item, forget_to=forget_to(chain, table, gsn, grace_gsn))
 
 
 def carry_out(spark: SparkSession | None, chain: Chain, config: LakeConfig, jobs: Sequence[Job]) -> Compacted:
@@ -193,21 +201,18 @@ def _run(
         return [run_item(store, attempt, f"{n}", config.file_bytes, n, item) for n, item in enumerate(items)]
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from lowwater_spark.land_task import task_tag
-
         own = open_lake_store(config)
         for batch in batches:
             for data in batch.column("item").to_pylist():
                 number, item = pickle.loads(data)
                 report = run_item(own, attempt, f"{number}-{task_tag()}", config.file_bytes, number, item)
-                yield pa.RecordBatch.from_pydict({"report": [pickle.dumps(report)]}, pa.schema([("report", "binary")]))
+                yield report_batch(report)
 
     # the largest first, so that the last one to end is a small one
     largest = sorted(enumerate(items), key=lambda found: -sum(f.bytes for f in found[1].files))
     rows = [(bytearray(pickle.dumps(found)),) for found in largest]
     frame = spark.createDataFrame(rows, "item binary").repartition(min(len(rows), 4 * _cores(spark)))
-    found = frame.mapInArrow(task, "report binary").collect()
-    return sorted((pickle.loads(row.report) for row in found), key=lambda report: report.number)
+    return sorted(run_tasks(frame, task), key=lambda report: report.number)
 
 
 def _cores(spark: SparkSession) -> int:

@@ -16,14 +16,8 @@ from lowwater.positions import U64_MAX
 
 def gsn_before(chain: Chain, time_us: int) -> int:
     """The gsn that had landed at that time."""
-    low, high = 0, chain.head.n
-    while low < high:
-        middle = (low + high + 1) // 2
-        if chain.manifest(middle).at_us <= time_us:
-            low = middle
-        else:
-            high = middle - 1
-    return chain.manifest(low).gsn if low else 0
+    last = chain.first_where(lambda manifest: manifest.at_us > time_us) - 1
+    return chain.manifest(last).gsn if last else 0
 
 
 def forget_to(chain: Chain, table: str, gsn: int, grace_gsn: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -25,10 +24,11 @@ from lowwater.records import Commit, Copied, Prepared, Skipped
 from lowwater.schemas import SchemaStore
 from lowwater.times import now_us
 from lowwater_spark import metrics
-from lowwater_spark.land_task import CARRY_ROWS_MAX, LandTask, TaskParams, TaskReport, report_batches, task_tag
+from lowwater_spark.land_task import CARRY_ROWS_MAX, LandTask, TaskParams, TaskReport
 from lowwater_spark.ledger import Draft, commit_draft, land_attempt
 from lowwater_spark.mirror import Mirror
 from lowwater_spark.plan import end_of, ordered_rows
+from lowwater_spark.reports import report_batch, run_tasks, task_tag
 from lowwater_spark.session import kafka_options
 from lowwater_spark.stitch import Stitched, stitch
 from lowwater_spark.tail import TailReader
@@ -81,9 +81,7 @@ class Landing:
         self._mirror = mirror
         self._schemas = schemas
         headers = schemas.record_codec().headers
-        self._control_ids = {
-            r.__name__: int.from_bytes(headers[r.__name__][1:], "big") for r in (Commit, Skipped, Copied)
-        }
+        self._control_ids = {r.__name__: int(schema_id_of(headers[r.__name__])) for r in (Commit, Skipped, Copied)}
         self._cores = spark.sparkContext.defaultParallelism
         self._attempt = ""
         #: where the landing to come begins
@@ -181,7 +179,7 @@ class Landing:
 
         A tail is a job of its own: with a union in front, the JVM would compile another plan, and begin it cold.
         """
-        tables = {id_: self._avro(id_) for id_, seen in self._seen.items() if self._is_recent(seen)}
+        tables = self._tables()
         known = dict(known)
         while True:
             reports = [report for frame in frames for report in self._tasks(frame, tables, known)]
@@ -200,8 +198,10 @@ class Landing:
                 return decode_commit(value)
         raise LandingError(f"the Commit of gsn {gsn} was read, and then was not found")
 
-    def _is_recent(self, seen: int) -> bool:
-        return self._landings - seen <= LANDINGS_REMEMBERED
+    def _tables(self) -> dict[int, str]:
+        """Schema id → Avro schema of the table versions that were seen lately."""
+        recent = [id_ for id_, seen in self._seen.items() if self._landings - seen <= LANDINGS_REMEMBERED]
+        return {id_: self._avro(id_) for id_ in recent}
 
     def _avro(self, schema_id: int) -> str:
         entry = self._schemas.entry(SchemaId(schema_id))
@@ -216,7 +216,7 @@ class Landing:
         params = TaskParams(self._lake, self._attempt, self._control_ids, tables, known)
 
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return report_batches(LandTask(params, task_tag()).run(batches))
+            yield report_batch(LandTask(params, task_tag()).run(batches))
 
         self._set_batch_size(records.sparkSession)
         # no literal that changes: it would be compiled in, and every landing would begin cold
@@ -224,8 +224,7 @@ class Landing:
         wanted = self._expected_rows // max(ROWS_PER_TASK_MIN, 5_000 * len(tables))
         if wanted < self._cores:
             frame = frame.coalesce(max(1, wanted))
-        rows = frame.mapInArrow(task, "report binary").collect()
-        return [pickle.loads(row.report) for row in rows]
+        return run_tasks(frame, task)
 
     def _set_batch_size(self, session: SparkSession) -> None:
         """Spark weighs a batch by asking every column after every row: only where values are large is that worth it."""
@@ -239,8 +238,7 @@ class Landing:
         """Rows at the end of a task whose Commit lay in the next one: few, so the driver writes them."""
         if not result.carried:
             return []
-        tables = {id_: self._avro(id_) for id_, seen in self._seen.items() if self._is_recent(seen)}
-        task = LandTask(TaskParams(self._lake, self._attempt, self._control_ids, tables), task_tag())
+        task = LandTask(TaskParams(self._lake, self._attempt, self._control_ids, self._tables()), task_tag())
         for report, commit in result.carried:
             task.write_carried(report.carried, commit)
         return task.close()

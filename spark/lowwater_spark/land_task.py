@@ -6,9 +6,7 @@ may lie in the task before; what follows the last end is handed back to the driv
 
 from __future__ import annotations
 
-import pickle
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -318,12 +316,3 @@ def _to_ipc(batches: list[pa.RecordBatch]) -> bytes:
         for batch in batches:
             writer.write_batch(batch)
     return bytes(sink.getvalue())
-
-
-def task_tag() -> str:
-    """Tells the tasks of one attempt apart, also when Spark runs one of them twice."""
-    return uuid.uuid4().hex[:8]
-
-
-def report_batches(report: TaskReport) -> Iterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pydict({"report": [pickle.dumps(report)]}, pa.schema([("report", pa.binary())]))

@@ -100,22 +100,16 @@ class Mirror:
                 count += len(missing)
                 self._send(missing, None)
                 missing = []
-        missing += [a for a in map(self._aborted_by(chain), open_attempts.values()) if a is not None]
+        # only what can never land any more: a paused process may still commit what does not conflict
+        lost = [p for p in open_attempts.values() if p.kind == Kind.LAND and p.from_offset < chain.head.landed.offset]
+        missing += [
+            Aborted(p.attempt, p.n, f"offsets from {p.from_offset} were landed by another attempt", now_us())
+            for p in lost
+        ]
         count += len(missing)
         if missing or count:
             self._send(missing, chain.head.landed.offset if chain.head.landed.topic else None)
         return count
-
-    def _aborted_by(self, chain: Chain) -> Any:
-        """Only what can never land any more: a paused process may still commit what does not conflict."""
-
-        def decide(prepared: Prepared) -> Aborted | None:
-            if prepared.kind != Kind.LAND or chain.head.landed.offset <= prepared.from_offset:
-                return None
-            reason = f"offsets from {prepared.from_offset} were landed by another attempt"
-            return Aborted(prepared.attempt, prepared.n, reason, now_us())
-
-        return decide
 
     def _read(self) -> tuple[int, dict[str, Prepared]]:
         """The last number that is mirrored, and attempts of which nothing more is known."""

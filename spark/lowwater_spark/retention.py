@@ -6,24 +6,18 @@ process that dies between two tables leaves a lake that is right, and the next o
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import structlog
-
 from lowwater.config import LakeConfig
-from lowwater.errors import LakeError
 from lowwater.lake.chain import Chain
 from lowwater.lake.manifest import File, Layer
 from lowwater.lake.plan import all_files
-from lowwater_spark.compact import Compacted, Job, carry_out
-from lowwater_spark.forget import forget_to, gsn_before
-from lowwater_spark.states import STATE_POLICY, StatePolicy, state_item
+from lowwater_spark.compact import Compacted, Job, carry_out, plan_state
+from lowwater_spark.forget import gsn_before
+from lowwater_spark.states import STATE_POLICY, StatePolicy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_log = structlog.get_logger()
 
 
 def retention_gsn(chain: Chain, config: LakeConfig, at_us: int, times: int = 1) -> int:
@@ -68,14 +62,9 @@ def retain(
 def _job(
     chain: Chain, table: str, gsn: int, old: list[File], grace_gsn: int, policy: StatePolicy, is_overdue: bool
 ) -> Job | None:
-    try:
-        item = state_item(chain, table, gsn, policy, force=is_overdue)
-    except LakeError as error:
-        _log.warning("a table whose history cannot be folded", table=table, why=str(error))
-        return None
+    item = plan_state(chain, table, gsn, grace_gsn, policy, force=is_overdue)
     if item is None:
         return None
-    item = replace(item, forget_to=forget_to(chain, table, gsn, grace_gsn))
     states = all_files(chain, table, Layer.STATE)
     removed = (*old, *(file for file in states if file.gsn_max <= gsn), *_folded_copies(chain, table, gsn))
     return Job(table, item, removed, frozenset(file.path for file in states), history_from=gsn)

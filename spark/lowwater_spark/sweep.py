@@ -68,14 +68,7 @@ class _Known:
         offset, head = attempt_from_offset(attempt), self.chain.head
         if offset is None or head.landed.offset <= offset:
             return None
-        low, high = 1, head.n
-        while low < high:
-            middle = (low + high) // 2
-            if self.chain.manifest(middle).landed.offset > offset:
-                high = middle
-            else:
-                low = middle + 1
-        found = self.chain.manifest(low)
+        found = self.chain.manifest(self.chain.first_where(lambda manifest: manifest.landed.offset > offset))
         return found if self.is_old(found) else None
 
 

@@ -145,10 +145,14 @@ class Chain:
         """The first manifest that holds a commit later than this time; None when all are earlier."""
         if self.head.commit_ts_us <= time_us:
             return None
-        low, high = 1, self.head.n
+        return self.first_where(lambda manifest: manifest.commit_ts_us > time_us)
+
+    def first_where(self, is_behind: Callable[[Manifest], bool]) -> int:
+        """The first manifest of which this is true, as it is of all behind it; the head's number + 1 if of none."""
+        low, high = 1, self.head.n + 1
         while low < high:
             middle = (low + high) // 2
-            if self.manifest(middle).commit_ts_us > time_us:
+            if is_behind(self.manifest(middle)):
                 high = middle
             else:
                 low = middle + 1
