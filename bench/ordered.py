@@ -18,12 +18,38 @@ from lowwater.record_codec import RecordCodec
 from lowwater.records import Commit, OrderKey
 from lowwater.schemas import SchemaStore
 
+#: of ten changes: four rows are new, four are updated and one is deleted by a log that has only the key of what was
+#: before (PostgreSQL's default), one is updated by a log that has all of it
+MIX = "cucucucuUd"
+#: the heaviest: every change is an update with both rows
+BOTH_ROWS = "U"
+
+
+def _change(encoder: TableEncoder, op: str, n: int) -> bytes:
+    key = (n, *(None,) * (len(row(n)) - 1))
+    match op:
+        case "c":
+            return encoder.body("c", None, row(n), NOW_US + n)
+        case "u":
+            return encoder.body("u", None, row(n), NOW_US + n)
+        case "d":
+            return encoder.body("d", key, None, NOW_US + n)
+        case _:
+            return encoder.body("u", row(n), row(n + 1), NOW_US + n)
+
 
 class OrderedWriter:
     """One group's ordered topic, of one source with some tables alike."""
 
     def __init__(
-        self, settings: Settings, store: SchemaStore, codec: RecordCodec, group: str, source: str, tables: int = 1
+        self,
+        settings: Settings,
+        store: SchemaStore,
+        codec: RecordCodec,
+        group: str,
+        source: str,
+        tables: int = 1,
+        mix: str = MIX,
     ) -> None:
         self._codec = codec
         self._source = source
@@ -37,7 +63,7 @@ class OrderedWriter:
         for number in range(tables):
             table = replace(TABLE, source=source, table=f"{TABLE.table}_{number}")
             encoder = TableEncoder(table, store.table_id(table, topics.changes(source)))
-            bodies = [encoder.body("u", row(n), row(n + 1), NOW_US + n) for n in range(100)]
+            bodies = [_change(encoder, mix[n % len(mix)], n) for n in range(100)]
             self._tables.append((encoder.header, bodies))
         #: the first of them that changes go to
         self.tables_used = tables

@@ -120,7 +120,7 @@ class LandConfig(Model):
     """Spark's part: how the ordered topic is landed."""
 
     trigger_seconds: float = Field(default=1.0, gt=0, description="a landing begins at most this often")
-    records_max: int = Field(default=1_000_000, ge=1, description="records that one landing takes from Kafka")
+    records_max: int = Field(default=4_000_000, ge=1, description="records that one landing takes from Kafka")
     spark: dict[str, str] = Field(default_factory=dict, description="passed to Spark as they are: master, memory, …")
     checkpoint_directory: str | None = Field(default=None, description="Spark's own; may be removed at any time")
     http: HttpConfig = HttpConfig()

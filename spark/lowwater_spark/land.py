@@ -24,14 +24,14 @@ from lowwater.records import Commit, Copied, Prepared, Skipped
 from lowwater.schemas import SchemaStore
 from lowwater.times import now_us
 from lowwater_spark import metrics
-from lowwater_spark.land_task import CARRY_ROWS_MAX, LandTask, TaskParams, TaskReport
+from lowwater_spark.land_task import LandTask, TaskParams, TaskReport
 from lowwater_spark.ledger import Draft, commit_draft, land_attempt
 from lowwater_spark.mirror import Mirror
+from lowwater_spark.peek import peek
 from lowwater_spark.plan import end_of, ordered_rows
 from lowwater_spark.reports import report_batch, run_tasks, task_tag
 from lowwater_spark.session import kafka_options
 from lowwater_spark.stitch import Stitched, stitch
-from lowwater_spark.tail import TailReader
 
 _log = structlog.get_logger()
 
@@ -41,20 +41,32 @@ ROWS_PER_TASK_MIN = 50_000
 LANDINGS_REMEMBERED = 10
 #: values up to this size are handed to Python by count; above, Spark weighs each batch, row by row
 VALUE_BYTES_SMALL = 16 << 10
-_BATCH_ROWS = 10_000
+#: the more rows the fewer batches, and each costs the same for every table in it
+_BATCH_ROWS = 50_000
 _BATCH_BYTES = 64 << 20
 _NO_LIMIT = (1 << 31) - 1
 
 
 @dataclass
 class Tail:
-    """What was read behind the last end, and is not stored anywhere: it is read again from Kafka."""
+    """What was read behind the last end. It is stored nowhere: whoever comes next reads it again, from Kafka."""
 
     #: behind the last record that was read
     end: int
-    #: the transaction that it is the beginning of, and how many changes of it have come
+    #: the transaction that it is the beginning of
     gsn: int
-    changes: int
+    #: its rows; nothing where they are too many to be kept: they are read again, too
+    held: list[TaskReport]
+
+
+@dataclass
+class _Ran:
+    """A micro-batch, once its tasks have ended."""
+
+    reports: list[TaskReport]
+    result: Stitched
+    #: schema id → Avro schema of what was decoded
+    tables: dict[int, str]
 
 
 class Landing:
@@ -89,13 +101,12 @@ class Landing:
         #: behind the last record that Spark has handed over
         self.read_to = start
         self._tail: Tail | None = None
-        self._tails = TailReader(settings.kafka, self._topic)
         self._expected_rows = 0
         self._value_bytes_max: int | None = None
         self._landings = 0
         #: schema id → the landing that saw it last
         self._seen: dict[int, int] = dict.fromkeys(chain.last_schema_ids, 0)
-        self._peek()
+        self._look_at(peek(settings.kafka, self._topic, start), is_again=start in mirror.unfinished)
 
     @property
     def chain(self) -> Chain:
@@ -106,48 +117,44 @@ class Landing:
         started = time.monotonic()
         self._expected_rows = expected_rows
         records = batch.select("offset", "key", "value")
+        tail = self._tail
+        frames = [records]
         known: dict[int, Commit] = {}
-        if self._tail is not None and self._tail.changes > CARRY_ROWS_MAX:
-            commit = self._look_for_end(records, self._tail)
+        if tail is not None and not tail.held:
+            commit = self._look_for_end(records, tail)
             if commit is None:
                 return None
-            known[self._tail.gsn] = commit
-        frames = [records]
-        if self._tail is not None:
-            frames.insert(0, self._again(self._tail))
+            known[tail.gsn] = commit
+            frames.insert(0, self._again(tail))
         self._prepare(expected_rows)
-        reports, result = self._run(frames, known)
-        if result.last is None:
+        ran = self._run(frames, known, [] if tail is None else tail.held)
+        if ran.result.last is None:
             return None
-        self._remember_tail(result)
-        if result.last_end is None:
+        self._remember_tail(ran.result)
+        if ran.result.last_end is None:
             return None
-        manifest = self._commit(reports, result, topic_id)
-        self._measure(manifest, reports, time.monotonic() - started)
+        manifest = self._commit(ran, topic_id)
+        self._measure(manifest, ran.reports, time.monotonic() - started)
         return manifest
 
-    def close(self) -> None:
-        self._tails.close()
+    def _look_at(self, values: list[bytes], *, is_again: bool) -> None:
+        """What the first records are, so that the first landing need not be run twice to find out.
 
-    def _peek(self) -> None:
-        """What the first records are, so that the first landing need not be run twice to find out."""
-        found = self._tails.peek(self._start)
-        if found:
-            self._value_bytes_max = max(map(len, found))
-            ids = {int(schema_id_of(value)) for value in found} - set(self._control_ids.values())
+        Where a landing has failed before, large values behind them may have been too much: now they are weighed.
+        """
+        if values:
+            self._value_bytes_max = None if is_again else max(map(len, values))
+            ids = {int(schema_id_of(value)) for value in values} - set(self._control_ids.values())
             self._seen |= dict.fromkeys(ids, 0)
 
     # -- reading -----------------------------------------------------------------------------------------
 
     def _again(self, tail: Tail) -> DataFrame:
-        """The tail, by its offsets: a short one by our own consumer, a long one by Spark's tasks."""
-        if tail.changes <= CARRY_ROWS_MAX:
-            return self._spark.createDataFrame(self._tails.read(self._start, tail.end - 1)).coalesce(1)
-        parts = min(self._cores, -(-tail.changes // ROWS_PER_TASK_MIN))
+        """A tail that is too long to be kept, by its offsets."""
         start, end = (json.dumps({self._topic: {"0": offset}}) for offset in (self._start, tail.end))
         reader = self._spark.read.format("kafka").options(**self._options)
         reader = reader.option("startingOffsets", start).option("endingOffsets", end)
-        return reader.option("minPartitions", max(1, parts)).load().select("offset", "key", "value")
+        return reader.option("minPartitions", self._cores).load().select("offset", "key", "value")
 
     def _look_for_end(self, records: DataFrame, tail: Tail) -> Commit | None:
         """Of a transaction that is larger than a micro-batch: until its Commit comes, nothing is decoded or written."""
@@ -161,7 +168,7 @@ class Landing:
         last = result.last
         assert last is not None
         self.read_to = last.offset + 1
-        self._tail = None if last.is_end else Tail(last.offset + 1, last.gsn, last.seq)
+        self._tail = None if last.is_end else Tail(last.offset + 1, last.gsn, result.held)
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -174,19 +181,19 @@ class Landing:
             )
             self._mirror.prepare(prepared)
 
-    def _run(self, frames: list[DataFrame], known: dict[int, Commit]) -> tuple[list[TaskReport], Stitched]:
+    def _run(self, frames: list[DataFrame], known: dict[int, Commit], held: list[TaskReport]) -> _Ran:
         """The tasks, until all that the records need is known. Nearly always that is at the first time.
 
-        A tail is a job of its own: with a union in front, the JVM would compile another plan, and begin it cold.
+        A long tail is a job of its own: with a union in front, the JVM would compile another plan, and begin it cold.
         """
         tables = self._tables()
         known = dict(known)
         while True:
-            reports = [report for frame in frames for report in self._tasks(frame, tables, known)]
+            reports = [*held, *(report for frame in frames for report in self._tasks(frame, tables, known))]
             result = stitch(reports, self._chain.head.gsn, known)
             self._value_bytes_max = max((r.value_bytes_max for r in reports), default=0)
             if result.is_final:
-                return reports, result
+                return _Ran(reports, result, tables)
             tables |= {id_: self._avro(id_) for id_ in result.needs_ids}
             self._seen |= dict.fromkeys(result.needs_ids, self._landings)
             known |= {gsn: self._find_commit(frames, gsn) for gsn in result.needs_commits}
@@ -228,24 +235,29 @@ class Landing:
 
     def _set_batch_size(self, session: SparkSession) -> None:
         """Spark weighs a batch by asking every column after every row: only where values are large is that worth it."""
-        is_small = self._value_bytes_max is not None and self._value_bytes_max <= VALUE_BYTES_SMALL
+        largest = self._value_bytes_max
+        rows, limit = _BATCH_ROWS, _BATCH_BYTES
+        if largest is not None and largest <= VALUE_BYTES_SMALL:
+            rows, limit = min(rows, _BATCH_BYTES // max(1, largest)), _NO_LIMIT
         # a stream works on a copy of the session: settings of the first would not reach it
-        conf = session.conf
-        conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_BATCH_ROWS))
-        conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_NO_LIMIT if is_small else _BATCH_BYTES))
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+        session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(limit))
 
-    def _carried(self, result: Stitched) -> list[File]:
+    def _carried(self, ran: _Ran) -> list[File]:
         """Rows at the end of a task whose Commit lay in the next one: few, so the driver writes them."""
-        if not result.carried:
+        if not ran.result.carried:
             return []
-        task = LandTask(TaskParams(self._lake, self._attempt, self._control_ids, self._tables()), task_tag())
-        for report, commit in result.carried:
+        # those of a tail were decoded in an earlier landing, which may have looked for other tables
+        tables = ran.tables | {id_: self._avro(id_) for report, _ in ran.result.carried for id_ in report.carried_ids}
+        task = LandTask(TaskParams(self._lake, self._attempt, self._control_ids, tables), task_tag())
+        for report, commit in ran.result.carried:
             task.write_carried(report.carried, commit)
         return task.close()
 
-    def _commit(self, reports: list[TaskReport], result: Stitched, topic_id: str) -> Manifest:
+    def _commit(self, ran: _Ran, topic_id: str) -> Manifest:
+        reports, result = ran.reports, ran.result
         assert result.last_end is not None
-        files = [f for r in reports for f in r.files] + self._carried(result)
+        files = [f for r in reports for f in r.files] + self._carried(ran)
         head = self._chain.head
         self._landings += 1
         self._seen |= dict.fromkeys((f.schema_id for f in files), self._landings)

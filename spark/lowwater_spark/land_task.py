@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lowwater.codec import generic
@@ -27,6 +28,7 @@ from lowwater_spark.rows import Commits, Ints, order_keys, stream_rows, whole_nu
 
 #: the rows of one transaction that a task holds until its Commit; of a larger one the driver finds the Commit first
 CARRY_ROWS_MAX = 50_000
+CARRY_BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,10 @@ class TaskReport:
     too_large: set[int] = field(default_factory=set)
     #: table versions that were not asked for: the landing must be tried again with them
     unknown_ids: set[int] = field(default_factory=set)
-    #: decoded rows behind the last end, as Arrow IPC
+    #: decoded rows behind the last end, as Arrow IPC; the tables that they may be of; where they begin
     carried: bytes = b""
+    carried_ids: tuple[int, ...] = ()
+    carried_first: RowPlace | None = None
     #: how many those are, and the sum of their checksums
     carried_sums: tuple[int, int] = (0, 0)
     #: what is wrong with the records, if anything
@@ -102,16 +106,44 @@ def read_header(column: pa.Array) -> Ints:
     return np.ascontiguousarray(parts[:, 1:]).view(">u4")[:, 0].astype(np.int64)
 
 
+@dataclass
 class Block:
     """Some records in order, with the columns that everything here looks at."""
 
-    def __init__(self, batch: pa.RecordBatch, ends: tuple[int, int]) -> None:
-        self.batch = batch
-        self.offset = whole_numbers(batch.column("offset"))
-        self.gsn, self.seq = order_keys(batch.column("key"))
-        self.crc = whole_numbers(batch.column("crc"))
-        self.ids = read_header(batch.column("header"))
-        self.is_end = np.isin(self.ids, ends)
+    batch: pa.RecordBatch
+    offset: Ints
+    gsn: Ints
+    seq: Ints
+    crc: Ints
+    ids: Ints
+    is_end: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, ends: tuple[int, int]) -> Block:
+        gsn, seq = order_keys(batch.column("key"))
+        ids = read_header(batch.column("header"))
+        offset, crc = whole_numbers(batch.column("offset")), whole_numbers(batch.column("crc"))
+        return cls(batch, offset, gsn, seq, crc, ids, np.isin(ids, ends))
+
+    def cut(self, start: int, stop: int) -> Block:
+        part = slice(start, stop)
+        return Block(
+            self.batch.slice(start, stop - start),
+            self.offset[part],
+            self.gsn[part],
+            self.seq[part],
+            self.crc[part],
+            self.ids[part],
+            self.is_end[part],
+        )
+
+    @classmethod
+    def joined(cls, blocks: list[Block]) -> Block:
+        if len(blocks) == 1:
+            return blocks[0]
+        names = ("offset", "gsn", "seq", "crc", "ids", "is_end")
+        columns = [np.concatenate([getattr(block, name) for block in blocks]) for name in names]
+        return cls(pa.concat_batches([block.batch for block in blocks]), *columns)
 
     def place(self, row: int) -> RowPlace:
         return RowPlace(int(self.offset[row]), int(self.gsn[row]), int(self.seq[row]), bool(self.is_end[row]))
@@ -149,8 +181,9 @@ class LandTask:
         self._ends = (ids[Commit.__name__], ids[Skipped.__name__])
         self._known_ids = np.array([*ids.values(), *params.tables], dtype=np.int64)
         self._files = LakeFiles(_store(params.lake), params.attempt, tag, params.lake.file_bytes)
-        self._carried: list[pa.RecordBatch] = []
+        self._carried: list[Block] = []
         self._carried_rows = 0
+        self._carried_bytes = 0
         self._known = Commits.of(params.known) if params.known else None
         self.report = TaskReport()
 
@@ -161,9 +194,10 @@ class LandTask:
                 if batch.num_rows:
                     self._take(batch)
             if self._carried and not report.unknown_ids:
-                report.carried = _to_ipc(self._carried)
-                checksum = sum(int(whole_numbers(b.column("crc")).sum()) for b in self._carried)
-                report.carried_sums = (self._carried_rows, checksum)
+                report.carried = _to_ipc([block.batch for block in self._carried])
+                report.carried_ids = tuple(self._params.tables)
+                report.carried_first = self._carried[0].place(0)
+                report.carried_sums = (self._carried_rows, sum(int(block.crc.sum()) for block in self._carried))
         except WrongRecordsError as error:
             report.wrong = str(error)
         fail_point("land.before_files")
@@ -173,7 +207,7 @@ class LandTask:
 
     def _take(self, batch: pa.RecordBatch) -> None:
         report = self.report
-        block = Block(batch, self._ends)
+        block = Block.of(batch, self._ends)
         check_sequence(report.last, block)
         report.first = report.first or block.place(0)
         report.last = block.place(-1)
@@ -182,42 +216,45 @@ class LandTask:
         self._look_for_unknown(block)
         ends = np.flatnonzero(block.is_end)
         if not len(ends):
-            self._carry(batch, block.gsn[0])
+            self._carry(block)
             return
         report.last_end = block.place(int(ends[-1]))
         behind = int(ends[-1]) + 1
-        self._complete([*self._carried, batch.slice(0, behind)])
+        self._complete(Block.joined([*self._carried, block.cut(0, behind)]))
         if behind < batch.num_rows:
-            self._carry(batch.slice(behind), block.gsn[behind])
+            self._carry(block.cut(behind, batch.num_rows))
 
     def _look_for_unknown(self, block: Block) -> None:
         is_known = np.isin(block.ids, self._known_ids)
         if not is_known.all():
             self.report.unknown_ids.update(np.unique(block.ids[~is_known]).tolist())
 
-    def _carry(self, batch: pa.RecordBatch, first_gsn: np.int64) -> None:
+    def _carry(self, block: Block) -> None:
         """Rows of one transaction whose end has not come yet."""
-        gsn = int(first_gsn)
+        gsn = int(block.gsn[0])
         if gsn in self._params.known:
-            block = Block(batch, self._ends)
             self._add_part(gsn, len(block.gsn), int(block.crc.sum()))
             assert self._known is not None
             self._write(block, self._known)
             return
-        self._carried.append(batch)
-        self._carried_rows += batch.num_rows
-        if self._carried_rows > CARRY_ROWS_MAX or gsn in self.report.too_large:
+        self._carried.append(block)
+        self._carried_rows += len(block.gsn)
+        self._carried_bytes += block.batch.nbytes
+        is_large = self._carried_rows > CARRY_ROWS_MAX or self._carried_bytes > CARRY_BYTES_MAX
+        if is_large or gsn in self.report.too_large:
             self.report.too_large.add(gsn)
-            self._carried, self._carried_rows = [], 0
+            self._drop_carried()
+
+    def _drop_carried(self) -> None:
+        self._carried, self._carried_rows, self._carried_bytes = [], 0, 0
 
     def _add_part(self, gsn: int, rows: int, checksum: int) -> None:
         before = self.report.parts.get(gsn, (0, 0))
         self.report.parts[gsn] = (before[0] + rows, before[1] + checksum)
 
-    def _complete(self, batches: list[pa.RecordBatch]) -> None:
+    def _complete(self, block: Block) -> None:
         """Up to an end: every transaction in it but the first is whole."""
-        self._carried, self._carried_rows = [], 0
-        block = Block(batches[0] if len(batches) == 1 else pa.concat_batches(batches), self._ends)
+        self._drop_carried()
         self._note_control(block)
         is_commit = block.ids == self._ends[0]
         commits = Commits.of_column(block.gsn[is_commit], block.batch.column(Commit.__name__).flatten())
@@ -271,7 +308,10 @@ class LandTask:
     def _write(self, block: Block, commits: Commits) -> None:
         dropped = self.report.too_large
         keep = ~np.isin(block.gsn, list(dropped)) if dropped else None
+        names = set(block.batch.schema.names)
         for schema_id, avro in self._params.tables.items():
+            if table_column(schema_id) not in names:
+                continue
             column = block.batch.column(table_column(schema_id))
             if column.null_count == len(column):
                 continue
@@ -286,7 +326,7 @@ class LandTask:
     def write_carried(self, data: bytes, commit: Commit) -> None:
         """In the driver: rows at the end of a task whose Commit the next task had."""
         for batch in pa.ipc.open_stream(data):
-            block = Block(batch, self._ends)
+            block = Block.of(batch, self._ends)
             self._write(block, Commits.of({int(block.gsn[0]): commit}))
 
     def close(self) -> list[File]:

@@ -6,6 +6,7 @@ It only mirrors the manifests. After a crash, or when the topic was deleted, it 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer
@@ -43,6 +44,38 @@ def landed_record(manifest: Manifest) -> Landed:
     )
 
 
+@dataclass
+class LedgerTopic:
+    """What the ledger topic says."""
+
+    #: of the manifests that are mirrored
+    numbers: set[int] = field(default_factory=set)
+    #: of the last one that the landing itself has mirrored
+    last: int = 0
+    #: of which nothing more is known
+    open_attempts: dict[str, Prepared] = field(default_factory=dict)
+
+
+def read_ledger(kafka: KafkaConfig, codec: RecordCodec, group: str) -> LedgerTopic:
+    found = LedgerTopic()
+    for message in read_to_end(kafka, topics.ledger(group))[0]:
+        value = message.value() or b""
+        kind = codec.record_type(value)
+        if kind is Prepared:
+            prepared = codec.decode(value, Prepared)
+            found.open_attempts[prepared.attempt] = prepared
+        elif kind is Landed:
+            landed = codec.decode(value, Landed)
+            found.open_attempts.pop(landed.attempt, None)
+            found.numbers.add(landed.n)
+            # copies have a producer of their own, which may be ahead
+            if landed.kind != Kind.COPY:
+                found.last = max(found.last, landed.n)
+        else:
+            found.open_attempts.pop(codec.decode(value, Aborted).attempt, None)
+    return found
+
+
 class Mirror:
     """One group's. Whoever makes one fences its predecessor: two landing applications cannot both go on."""
 
@@ -55,6 +88,8 @@ class Mirror:
         self._producer.init()
         fail_point("land.after_init")
         settings = {"group.id": topics.land_group(group), **client_settings(kafka)}
+        #: where attempts began of which nothing more is known: something ended them
+        self.unfinished: set[int] = set()
         # only for its name: it never joins, so the offsets that are sent under it count
         self._member = Consumer(settings)
 
@@ -89,10 +124,14 @@ class Mirror:
 
     def repair(self, chain: Chain) -> int:
         """What the manifests say and the topic does not; the number of records that were missing."""
-        last_n, open_attempts = self._read()
+        ledger = read_ledger(self._kafka, self._codec, self._group)
+        open_attempts = ledger.open_attempts
+        self.unfinished = {p.from_offset for p in open_attempts.values() if p.kind == Kind.LAND}
         missing: list[Landed | Aborted] = []
         count = 0
-        for n in range(last_n + 1, chain.head.n + 1):
+        for n in range(ledger.last + 1, chain.head.n + 1):
+            if n in ledger.numbers:
+                continue
             manifest = chain.manifest(n)
             open_attempts.pop(manifest.attempt, None)
             missing.append(landed_record(manifest))
@@ -110,24 +149,6 @@ class Mirror:
         if missing or count:
             self._send(missing, chain.head.landed.offset if chain.head.landed.topic else None)
         return count
-
-    def _read(self) -> tuple[int, dict[str, Prepared]]:
-        """The last number that is mirrored, and attempts of which nothing more is known."""
-        messages, _ = read_to_end(self._kafka, self._topic)
-        last, open_attempts = 0, {}
-        for message in messages:
-            value = message.value() or b""
-            kind = self._codec.record_type(value)
-            if kind is Prepared:
-                prepared = self._codec.decode(value, Prepared)
-                open_attempts[prepared.attempt] = prepared
-            elif kind is Landed:
-                landed = self._codec.decode(value, Landed)
-                open_attempts.pop(landed.attempt, None)
-                last = max(last, landed.n)
-            else:
-                open_attempts.pop(self._codec.decode(value, Aborted).attempt, None)
-        return last, open_attempts
 
     def close(self) -> None:
         self._member.close()

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 
 from lowwater.errors import LandingError
 from lowwater.records import Commit
-from lowwater_spark.land_task import RowPlace, TaskReport, WrongRecordsError, check_follows
+from lowwater_spark.land_task import (
+    CARRY_BYTES_MAX,
+    CARRY_ROWS_MAX,
+    RowPlace,
+    TaskReport,
+    WrongRecordsError,
+    check_follows,
+)
 
 _HINT = "the ordered topic was changed behind the merger's back, or read wrongly; nothing of this was landed"
 
@@ -18,8 +25,9 @@ class Stitched:
     #: the last record that was read, and the last one that ends a transaction
     last: RowPlace | None = None
     last_end: RowPlace | None = None
-    #: of the transaction behind the last end
+    #: of the transaction behind the last end, and its rows; none where they are too many to be held
     open_gsn: int | None = None
+    held: list[TaskReport] = field(default_factory=list)
     #: (report, its Commit): rows that a task handed back, and whose Commit another one had
     carried: list[tuple[TaskReport, Commit]] = field(default_factory=list)
     #: transactions that no task could hold, and that did end: try again with their commits
@@ -50,7 +58,31 @@ def stitch(reports: list[TaskReport], landed_gsn: int, known: dict[int, Commit])
     result.needs_commits = {gsn for r in full for gsn in r.too_large} - set(known) - {result.open_gsn or 0}
     if result.is_final:
         _check_parts(full, ended, result)
+        result.held = _held(full, result)
     return result
+
+
+def _held(full: list[TaskReport], result: Stitched) -> list[TaskReport]:
+    """The beginning of the open transaction, as if tasks of its own had read it."""
+    gsn, last = result.open_gsn, result.last
+    if gsn is None or last is None or last.seq > CARRY_ROWS_MAX or any(gsn in r.too_large for r in full):
+        return []
+    parts = [r for r in full if r.carried and r.last is not None and r.last.gsn == gsn]
+    if sum(len(r.carried) for r in parts) > CARRY_BYTES_MAX:
+        return []
+    return [
+        TaskReport(
+            first=r.carried_first,
+            last=r.last,
+            rows=r.carried_sums[0],
+            value_bytes_max=r.value_bytes_max,
+            carried=r.carried,
+            carried_ids=r.carried_ids,
+            carried_first=r.carried_first,
+            carried_sums=r.carried_sums,
+        )
+        for r in parts
+    ]
 
 
 def _check_sequence(full: list[TaskReport], landed_gsn: int) -> None:

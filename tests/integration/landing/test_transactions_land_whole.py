@@ -19,7 +19,7 @@ from lowwater.lake.local_store import LocalDirectory
 from lowwater.lake.manifest import Manifest
 from lowwater.positions import Order
 from lowwater.records import Commit
-from lowwater_spark import land, land_task
+from lowwater_spark import land_task, stitch
 
 ACCOUNTS = TableSchema("bank", "B", "ACCOUNTS", 1, (Column("ID", INT64), Column("CENTS", INT64)), ("ID",))
 ENTRIES = TableSchema("bank", "B", "ENTRIES", 1, (Column("ID", INT64), Column("CENTS", INT64)), ("ID",))
@@ -56,7 +56,7 @@ def test_a_transaction_larger_than_a_micro_batch_and_than_a_task_holds(
     new_group: NewGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(land_task, "CARRY_ROWS_MAX", 1_000)
-    monkeypatch.setattr(land, "CARRY_ROWS_MAX", 1_000)
+    monkeypatch.setattr(stitch, "CARRY_ROWS_MAX", 1_000)
     group = new_group(records_max=60_000)
     size = land_task.CARRY_ROWS_MAX * 200
     with group.topic as topic:

@@ -1,0 +1,18 @@
+"""A look at the records that a landing will begin with."""
+
+from __future__ import annotations
+
+from lowwater.bus.consumer import AssignedConsumer
+from lowwater.config import KafkaConfig
+
+_RECORDS = 1_000
+_WAIT_SECONDS = 0.5
+
+
+def peek(kafka: KafkaConfig, topic: str, start: int) -> list[bytes]:
+    """Some values from there, if there are any yet."""
+    consumer = AssignedConsumer(kafka, "lowwater.peek", {(topic, 0): start})
+    try:
+        return [message.value() or b"" for message in consumer.consume(_RECORDS, _WAIT_SECONDS)]
+    finally:
+        consumer.close()
