@@ -55,7 +55,7 @@ clean: ## stop the local Kafka; remove .venv, .jars, caches and the local data (
 # All tools are looked for before the first step begins: the jars come first and ask for Python, too.
 $(JARS): pom.xml
 	@deploy/local/need.sh python java maven
-	@deploy/local/jars.sh kafka spark s3
+	@deploy/local/jars.sh kafka spark s3 embedded-postgres
 	@touch $@
 
 $(VENV): uv.lock pyproject.toml $(MEMBERS)

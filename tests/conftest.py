@@ -16,6 +16,7 @@ from lowwater.errors import ConfigError
 from lowwater_fleet.jars import find_jars, find_java
 from lowwater_fleet.kafka import EmbeddedKafka
 from tests.harness import Fleet
+from tests.postgres import database, new_postgres, postgres_server, postgres_servers  # noqa: F401  fixtures
 from tests.s3 import SECRET_VARIABLE, S3Server
 
 NewKafka = Callable[..., EmbeddedKafka]
