@@ -25,6 +25,8 @@
     │   ├── LogGapError             a log, a sequence or a record is missing
     │   ├── LogCorruptError         a checksum or a structure is wrong
     │   ├── LogUnknownError         a record or a type that we do not know
+    │   ├── SourceLostError         the database does not answer: it is tried again
+    │   ├── SnapshotGoneError       what a chunk was to be read under is no more: a new plan comes
     │   ├── IncarnationError        the database is not the one that the position belongs to
     │   ├── StartRefusedError       capture cannot begin with whole transactions
     │   ├── MarkBrokenError         a record at or below its thread's mark
@@ -137,6 +139,14 @@ class LogCorruptError(SourceError):
 
 
 class LogUnknownError(SourceError):
+    pass
+
+
+class SourceLostError(SourceError):
+    pass
+
+
+class SnapshotGoneError(SourceError):
     pass
 
 

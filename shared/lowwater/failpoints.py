@@ -22,6 +22,8 @@ FAIL_POINTS: dict[str, str] = {
     "extractor.acknowledged": "source acknowledged",
     "extractor.prefix_committed": "a part of an oversized transaction committed",
     "extractor.abandon_produced": "Abandon produced, not committed",
+    "extractor.chunks_produced": "a copy's chunks produced, not committed",
+    "extractor.copied_produced": "Copied produced, not committed",
     "merger.after_init": "fenced the predecessor, progress not yet read",
     "merger.released": "released records produced, no progress",
     "merger.progress_produced": "progress produced, Kafka transaction not yet committed",
@@ -41,6 +43,11 @@ FAIL_POINTS: dict[str, str] = {
     "compact.attempt_noted": "a compaction has noted what it is about to merge, no file yet",
     "compact.files_written": "all files of a compaction are in the store, no manifest",
     "compact.manifest_created": "a compaction's manifest is there, its answer not yet looked at",
+    "copy.prepared": "a copy's chunks are noted and Prepared is in the ledger topic, no file yet",
+    "copy.some_files": "in a task: a chunk's files are in the store, those of other chunks need not be",
+    "copy.files_written": "all files of a copy's attempt are in the store, no manifest",
+    "copy.manifest_created": "a copy's manifest is there, its answer not yet looked at",
+    "copy.mirrored": "a copy's Landed is committed to the ledger topic",
     "sweep.some_deleted": "some of the files that nobody needs are deleted, others not yet",
 }
 

@@ -17,6 +17,7 @@ from lowwater.positions import ORDER_PAIR, Order
 from lowwater.records import (
     Abandon,
     Aborted,
+    Chunk,
     Commit,
     Control,
     Copied,
@@ -32,7 +33,7 @@ from lowwater.records import (
 )
 
 RECORDS: tuple[type, ...] = (
-    Commit, Abandon, Skipped, Copied, Mark, Position, Progress, Control, SchemaEntry, OrderKey,
+    Commit, Abandon, Skipped, Copied, Chunk, Mark, Position, Progress, Control, SchemaEntry, OrderKey,
     Prepared, Landed, Aborted,
 )  # fmt: skip
 

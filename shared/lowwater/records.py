@@ -70,6 +70,41 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a table, to be copied as a unit by one of Spark's tasks. A copy is of one table."""
+
+    source: str
+    copy: str
+    #: `namespace.table`
+    table: str
+    #: from 1; the copy is whole when chunks 1 … `chunks` have landed
+    chunk: int
+    chunks: int
+    #: of the table version that its rows have
+    schema_id: int
+    #: what to read, and under which snapshot: opaque to all but the source's kind
+    bounds: bytes
+    #: positions before and after the read; equal under a snapshot
+    low: Order
+    high: Order
+    rows_estimate: int
+    #: the copy of the same table that this one replaces, if any: nothing of that lands any more
+    replaces: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCopy:
+    """How far a table's copy is: whose chunks are out, and whether it has become readable."""
+
+    table: str
+    copy: str
+    chunks: int
+    low: Order
+    high: Order
+    is_copied: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MarkedThread:
     thread: int
     order: Order
@@ -114,6 +149,8 @@ class Position:
     clock_us: int
     in_progress: InProgress | None
     threads: tuple[ThreadPosition, ...]
+    #: of each table the last copy, planned or done
+    copies: tuple[TableCopy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +320,6 @@ class SchemaEntry:
 
 
 Record = (
-    Commit | Abandon | Skipped | Copied | Mark | Position | Progress | Control | SchemaEntry | OrderKey
+    Commit | Abandon | Skipped | Copied | Chunk | Mark | Position | Progress | Control | SchemaEntry | OrderKey
     | Prepared | Landed | Aborted
 )  # fmt: skip

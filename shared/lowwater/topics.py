@@ -50,6 +50,10 @@ def positions(source: str) -> str:
     return f"{PREFIX}.{source}.positions"
 
 
+def chunks(source: str) -> str:
+    return f"{PREFIX}.{source}.chunks"
+
+
 def transactions(group: str) -> str:
     return f"{PREFIX}.{group}.transactions"
 
@@ -76,6 +80,8 @@ def source_topics(source: str, config: SourceConfig) -> list[Topic]:
     return [
         Topic(changes(source), config.partitions, _large(_KEPT)),
         Topic(positions(source), 1, _COMPACTED),
+        # one partition: a copy that replaces another comes behind it
+        Topic(chunks(source), 1, _KEPT),
     ]
 
 

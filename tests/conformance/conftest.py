@@ -16,6 +16,13 @@ def kit(request: pytest.FixtureRequest) -> Kit:
     return found
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _kits_stop() -> Iterator[None]:
+    yield
+    for kit in KITS:
+        kit.stop()
+
+
 @pytest.fixture
 def setup(kit: Kit, tmp_path: Path) -> Iterator[Setup]:
     """Nothing is committed yet."""

@@ -10,7 +10,7 @@ import datetime as dt
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -78,6 +78,10 @@ class Kit(Protocol):
         """Full name → columns, key."""
         ...
 
+    def stop(self) -> None:
+        """After the last test: whatever all of its databases share."""
+        ...
+
 
 class Encoders:
     """In the place of the runtime's: compiled as there, and each schema is kept so that frames can be decoded."""
@@ -93,6 +97,11 @@ class Encoders:
             self._schemas[schema_id] = (table.full_name, schema)
             self._encoders[table] = TableEncoder(table, schema_id)
         return self._encoders[table]
+
+    def versioned(self, table: TableSchema) -> TableSchema:
+        known = [t for t in self._encoders if t.full_name == table.full_name]
+        same = [t for t in known if (t.columns, t.key) == (table.columns, table.key)]
+        return same[0] if same else replace(table, version=len(known) + 1)
 
     def decode(self, frame: Frame, seq: int) -> PastChange:
         """With fastavro, under the schema that the frame's header names."""

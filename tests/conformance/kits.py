@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tests.conformance.kit import Kit
+from tests.conformance.postgres import PostgresKit
 from tests.conformance.simulated_rac import SimulatedRacKit
 
 KITS: list[Kit] = [
     SimulatedRacKit(),
+    PostgresKit(),
 ]

@@ -64,3 +64,6 @@ class SimulatedRacKit:
 
     def tables(self) -> Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]:
         return {table.full_name: (tuple(c.name for c in table.columns), table.key) for table in BANK}
+
+    def stop(self) -> None:
+        """They share nothing."""

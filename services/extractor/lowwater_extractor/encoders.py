@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import fastavro
 
+from lowwater.codec.avro import change_schema
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules, published
 from lowwater.codec.table import TableSchema
@@ -16,6 +18,7 @@ from lowwater.codec.wire import HEADER_SIZE
 from lowwater.config import ColumnsConfig
 from lowwater.errors import ConfigError
 from lowwater.ids import SchemaId
+from lowwater.records import SchemaEntry
 from lowwater.schemas import SchemaStore
 from lowwater.secrets import resolve
 
@@ -51,6 +54,18 @@ class RegisteredEncoders:
             encoder = TableEncoder(table, self._store.table_id(shown, self._topic), self._rules)
             self._by_table[table] = encoder
         return encoder
+
+    def versioned(self, table: TableSchema) -> TableSchema:
+        known = [e for e in self._store.entries().values() if e.table == table.full_name and self._is_ours(e)]
+        for entry in known:
+            same = replace(table, version=entry.version)
+            shown, _ = published(same, self._rules)
+            if json.dumps(change_schema(shown), separators=(",", ":")) == entry.schema:
+                return same
+        return replace(table, version=max((entry.version for entry in known), default=0) + 1)
+
+    def _is_ours(self, entry: SchemaEntry) -> bool:
+        return entry.subject.startswith(f"{self._topic}-")
 
     def row_key(self, value: bytes) -> str:
         """Table and key of a published change, for an error about it."""

@@ -8,7 +8,7 @@ same, publishing goes on behind it; if not, an `Abandon` drops the prefix and it
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from zlib import crc32
@@ -24,10 +24,12 @@ from lowwater.positions import ORDER_MIN, Order
 from lowwater.record_codec import RecordCodec, commit_behind_source
 from lowwater.records import (
     Abandon,
+    Chunk,
     InProgress,
     Mark,
     MarkedThread,
     Position,
+    TableCopy,
     ThreadPosition,
 )
 from lowwater_extractor.clock import SourceClock
@@ -206,6 +208,21 @@ class Publisher:
     def _key(self, thread: int, txid: str) -> bytes:
         position = self._position
         return self._codec.key(transaction_id(position.source, position.incarnation, thread, txid))
+
+    # -- copies ------------------------------------------------------------------------------------------
+
+    def plan_copies(self, chunks: Sequence[Chunk], copies: Iterable[TableCopy]) -> None:
+        """Chunks, and in the position what is planned: both or neither."""
+        self._begin()
+        topic = topics.chunks(self._position.source)
+        for chunk in chunks:
+            key = self._codec.key(f"{chunk.table}/{chunk.chunk}")
+            self._producer.produce(topic, key, self._codec.encode(chunk), 0)
+        fail_point("extractor.chunks_produced")
+        self.set_copies(copies)
+
+    def set_copies(self, copies: Iterable[TableCopy]) -> None:
+        self._position = replace(self._position, copies=tuple(copies))
 
     # -- oversized ---------------------------------------------------------------------------------------
 

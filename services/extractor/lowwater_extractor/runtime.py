@@ -16,14 +16,15 @@ from lowwater.bus.consumer import read_to_end
 from lowwater.bus.producer import TransactionalProducer
 from lowwater.config import Settings
 from lowwater.control import ControlReader
-from lowwater.errors import IncarnationError
+from lowwater.errors import IncarnationError, LowwaterError, SourceLostError
 from lowwater.failpoints import fail_point
-from lowwater.records import Position, Wanted
+from lowwater.records import Copied, Position, Wanted
 from lowwater.service import SessionService, http_of
 from lowwater.times import now_us
 from lowwater.topics import Topic
 from lowwater_extractor import metrics
 from lowwater_extractor.clock import SourceClock
+from lowwater_extractor.copies import Copies, LandedChunks
 from lowwater_extractor.encoders import RegisteredEncoders, check_rules, column_rules
 from lowwater_extractor.lead import LeadLimit
 from lowwater_extractor.publish import Publisher
@@ -34,6 +35,9 @@ from lowwater_extractor.sources import open_source
 IDLE_SECONDS = 0.004
 CONTROL_SECONDS = 0.5
 STATUS_SECONDS = 0.5
+#: pauses between two attempts at a database that does not answer
+BACKOFF_SECONDS = 0.25
+BACKOFF_SECONDS_MAX = 15.0
 
 
 class Extractor(SessionService):
@@ -45,6 +49,7 @@ class Extractor(SessionService):
         self._config = settings.source(name)
         super().__init__(settings, name, http_of(self._config.http, http_port), metrics.ERRORS)
         self._source: Source = open_source(name, self._config.kind, self._config.config)
+        self._backoff_seconds = BACKOFF_SECONDS
 
     def _topics(self) -> list[Topic]:
         return [*topics.shared_topics(), *topics.source_topics(self.name, self._config)]
@@ -56,6 +61,7 @@ class Extractor(SessionService):
         metrics.SESSIONS.labels(self.name).inc()
         producer = TransactionalProducer(self.kafka, f"lowwater.{self.name}", self.health.tick)
         stream: Stream | None = None
+        copies: Copies | None = None
         try:
             producer.init()
             fail_point("extractor.after_init")
@@ -70,12 +76,26 @@ class Extractor(SessionService):
             )
             resumes = {t.thread: t.resume for t in position.threads}
             stream = source.stream(resumes, {t.thread: t.mark for t in position.threads}, encoders)
-            session = _Session(self, publisher, stream, clock, self._control, self._config.lead_bytes_max)
+            copies = self._copies(position, encoders)
+            session = _Session(self, publisher, stream, clock, self._control, self._config.lead_bytes_max, copies)
             return session.run(self._config.mark_seconds)
         finally:
+            if copies is not None:
+                copies.close()
             if stream is not None:
                 stream.close()
             producer.close()
+
+    def _copies(self, position: Position, encoders: RegisteredEncoders) -> Copies | None:
+        """Only for a source whose group has a lake: nobody else copies."""
+        groups = self._settings.groups.items()
+        group = next((name for name, g in groups if self.name in g.sources and g.lake is not None), None)
+        if group is None:
+            return None
+        self._admin.ensure(topics.lake_topics(group))
+        landed = LandedChunks(self.kafka, self._codec, group)
+        header = self._codec.headers[Copied.__name__]
+        return Copies(self.name, self._source, position.copies, landed, encoders, header)
 
     def _read_position(self) -> Position:
         """The last position, under the next epoch."""
@@ -90,7 +110,24 @@ class Extractor(SessionService):
                 source=self.name,
                 hint="it was restored or replaced: reset the source's position to capture it anew",
             )
-        return Position(self.name, incarnation, last.epoch + 1, last.clock_us, last.in_progress, last.threads)
+        return Position(
+            self.name, incarnation, last.epoch + 1, last.clock_us, last.in_progress, last.threads, last.copies
+        )
+
+    def _can_go_on(self, error: LowwaterError) -> bool:
+        """A database that does not answer may come back: the next session begins where Kafka's position is."""
+        if not isinstance(error, SourceLostError):
+            return False
+        until = time.monotonic() + self._backoff_seconds
+        self._backoff_seconds = min(2 * self._backoff_seconds, BACKOFF_SECONDS_MAX)
+        while time.monotonic() < until and not self._is_stopping:
+            self.health.tick()
+            time.sleep(0.1)
+        return True
+
+    def answered(self) -> None:
+        """The database is there: the next time that it is lost, it is asked again at once."""
+        self._backoff_seconds = BACKOFF_SECONDS
 
     def wanted(self) -> Wanted:
         return self._control.fold.get("source", self.name).control.wanted
@@ -101,7 +138,7 @@ class _Session:
 
     def __init__(
         self, extractor: Extractor, publisher: Publisher, stream: Stream, clock: SourceClock,
-        control: ControlReader, lead_bytes_max: int,
+        control: ControlReader, lead_bytes_max: int, copies: Copies | None,
     ) -> None:  # fmt: skip
         self._extractor = extractor
         self._name = extractor.name
@@ -110,6 +147,7 @@ class _Session:
         self._clock = clock
         self._control = control
         self._lead = LeadLimit(lead_bytes_max)
+        self._copies = copies
         self._marks: dict[int, ThreadMark] = publisher.marks
         self._held: frozenset[int] = frozenset()
         self._log: Any = structlog.get_logger().bind(service="extractor", source=self._name)
@@ -139,6 +177,8 @@ class _Session:
                 self._end_batch()
             elif idle:
                 time.sleep(IDLE_SECONDS)
+            if self._copies is not None and self._copies.is_due():
+                self._look_after(self._copies)
             self._show()
         self._end_batch()
         return False
@@ -168,6 +208,21 @@ class _Session:
                     now = now_us()
         self._marks = dict(polled.marks)
 
+    def _look_after(self, copies: Copies) -> None:
+        chunks = copies.plan()
+        if chunks:
+            self._publisher.plan_copies(chunks, copies.copies.values())
+            self._end_batch()
+        elif self._publisher.has_records:
+            # what makes a copy readable lies right behind marks that are published: nothing may come in between
+            self._end_batch()
+        copied = copies.copied(self._publisher.marks, self._publisher.published, now_us())
+        if copied is not None:
+            self._publisher.add(copied, now_us())
+            self._publisher.set_copies(copies.copies.values())
+            fail_point("extractor.copied_produced")
+            self._end_batch()
+
     def _end_batch(self) -> None:
         self._commit(all_at_end=all(m.at_end for m in self._marks.values()))
 
@@ -178,6 +233,7 @@ class _Session:
         self._marked_at = time.monotonic()
         metrics.BATCHES.labels(self._name).inc()
         self._stream.acknowledge({t: m.resume for t, m in self._marks.items()})
+        self._extractor.answered()
         fail_point("extractor.acknowledged")
         orders = {t: m.order for t, m in self._marks.items()}
         excluded = self._control.fold.excluded(self._name)

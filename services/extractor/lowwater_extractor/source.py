@@ -6,7 +6,7 @@ in its commit order, with marks. Everything behind that (Kafka, positions, clock
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -14,8 +14,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from pydantic import BaseModel
 
 from lowwater.codec.encoder import TableEncoder
+from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.positions import Order
+from lowwater.records import Chunk
 
 #: one change, ready but for its `seq`: (wire header of its schema, Avro body behind `seq`)
 Frame = tuple[bytes, bytes]
@@ -69,19 +71,42 @@ class Polled:
     left_out: list[tuple[int, str, str]] = field(default_factory=list)
 
 
-class Chunk(NamedTuple):
-    """A piece of a table that is copied as a unit; `bounds` is opaque to all but the kind."""
+class PlannedTable(NamedTuple):
+    """A table's chunks, as a view of the database shows it."""
 
-    table: str
-    number: int
-    bounds: bytes
-    rows_estimate: int
+    table: TableSchema
+    #: positions before and after the chunks are read; equal where all are read under one snapshot
+    low: Order
+    high: Order
+    #: what to read (opaque to all but the kind), and about how many rows that is
+    chunks: list[tuple[bytes, int]]
+
+
+class TableView(Protocol):
+    """A view of the database that chunks are planned and read under. It lives until it is closed, or lost."""
+
+    def plan(self, tables_max: int) -> list[PlannedTable]:
+        """The next tables; none if the view is not ready yet. Never waits."""
+        ...
+
+    def keep(self) -> None:
+        """SourceLostError if it is no longer there."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Encoders(Protocol):
     """Given by the runtime: column rules are applied and the schema is registered behind this call."""
 
     def encoder(self, table: TableSchema) -> TableEncoder: ...
+
+    def versioned(self, table: TableSchema) -> TableSchema:
+        """The table under the number of the version with the same columns and key, or the next number.
+
+        For kinds whose log does not number its versions; `version` of what is given does not count.
+        """
+        ...
 
 
 class Stream(Protocol):
@@ -118,8 +143,15 @@ class Source(Protocol):
         """
         ...
 
-    def plan_chunks(self, table: TableSchema) -> Iterator[Chunk]: ...
+    def tables_to_copy(self) -> list[TableSchema]:
+        """Those whose rows may be older than the log; none if the config does not want them."""
+        ...
 
-    def read_chunk(self, chunk: Chunk) -> Iterator[Any]:
-        """Arrow record batches of the chunk's rows."""
+    def begin_view(self, tables: Sequence[str]) -> TableView: ...
+
+    def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
+        """Arrow record batches of the chunk's rows, with the rules applied, as `lake_table(avro).copy_schema` has them.
+
+        In one of Spark's tasks, on any machine. SnapshotGoneError: it can no longer be read; a new plan will come.
+        """
         ...

@@ -57,14 +57,16 @@ _MICROS = (
     f"(M[z & {_MASK}] + Q[z >> 14 & {_MASK}] + Q[z >> 28 & {_MASK}] + S[z >> 42]"
     f" if type({{v}}) is int and {1 << 42} <= (z := {{v}} << 1 ^ {{v}} >> 63) < {1 << 56} else P + {{w}}({{v}}))"
 )
+# what a log has as UTF-8 is copied, not decoded and encoded again
+_UTF8 = "{v} if type({v}) is bytes else {v}.encode()"
 _COUNTED = f"((L[n] if (n := len(b := {{b}})) < {varint.SMALL_END // 2} else P + long(n)) + b)"
 
 #: how a present value of a kind is written in place; other kinds call their writer
 _INLINE: dict[Kind, str] = {
     Kind.INT32: _WHOLE,
     Kind.INT64: _WHOLE,
-    Kind.STRING: _COUNTED.format(b="{v}.encode()"),
-    Kind.JSON: _COUNTED.format(b="{v}.encode()"),
+    Kind.STRING: _COUNTED.format(b=_UTF8),
+    Kind.JSON: _COUNTED.format(b=_UTF8),
     Kind.BYTES: _COUNTED.format(b="{v}"),
     Kind.TIMESTAMP: _MICROS,
     Kind.TIMESTAMPTZ: _MICROS,

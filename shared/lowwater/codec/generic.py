@@ -18,7 +18,7 @@ import fastavro
 from lowwater.positions import Order
 
 _U64 = {"type": "fixed", "name": "U64", "namespace": "lowwater", "size": 8}
-_PLAIN: dict[type, str] = {int: "long", str: "string", bytes: "bytes"}
+_PLAIN: dict[type, str] = {int: "long", str: "string", bytes: "bytes", bool: "boolean"}
 
 
 def schema_of(record: type) -> dict[str, Any]:

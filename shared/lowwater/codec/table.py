@@ -31,9 +31,9 @@ class Type:
     """The Python values that the encoder takes:
 
     boolean bool · int32, int64 int · float32, float64 float · decimal `decimal.Decimal` or int (whole
-    number) · string, json str · bytes bytes · date `datetime.date` or int (days since 1970) ·
+    number) · string, json str, or bytes that are UTF-8 · bytes bytes · date `datetime.date` or int (days since 1970) ·
     time `datetime.time` or int (µs since midnight) · timestamp, timestamptz `datetime` or int (µs since
-    1970) · uuid `uuid.UUID` or str · array list (items may be None).
+    1970) · uuid `uuid.UUID`, str, or its text as bytes · array list (items may be None).
     """
 
     kind: Kind

@@ -52,8 +52,9 @@ def data(b: bytes) -> bytes:
     return varint.long(len(b)) + b
 
 
-def text(s: str) -> bytes:
-    return data(s.encode())
+def text(s: str | bytes) -> bytes:
+    """Bytes are UTF-8 already."""
+    return data(s if isinstance(s, bytes) else s.encode())
 
 
 def decimal_writer(precision: int, scale: int) -> Write:
@@ -118,7 +119,9 @@ def instant_micros(value: dt.datetime | int) -> int:
     raise _refuse(value, "a timestamp with zone")
 
 
-def uuid_text(value: uuid.UUID | str) -> bytes:
+def uuid_text(value: uuid.UUID | str | bytes) -> bytes:
+    if isinstance(value, bytes):
+        return data(value)
     return text(str(value if isinstance(value, uuid.UUID) else uuid.UUID(value)))
 
 

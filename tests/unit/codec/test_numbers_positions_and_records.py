@@ -53,7 +53,7 @@ def of_hint(hint: Any) -> st.SearchStrategy[Any]:
         return st.builds(hint, **{name: of_hint(h) for name, h in typing.get_type_hints(hint).items()})
     if issubclass(hint, enum.Enum):
         return st.sampled_from(list(hint))
-    return {int: longs, str: text, bytes: st.binary(max_size=5)}[hint]
+    return {int: longs, str: text, bool: st.booleans(), bytes: st.binary(max_size=5)}[hint]
 
 
 @given(longs)

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from tests.unit.simulated_rac.test_kit import FakeEncoders, Runtime, account, check_all, committed, new_cluster
 
+from lowwater.codec.rules import ColumnRules
 from lowwater.errors import IncarnationError, SourceError
-from lowwater.positions import Order
-from lowwater_extractor.source import Chunk, ThreadState
+from lowwater.positions import ORDER_MIN, Order
+from lowwater.records import Chunk
+from lowwater_extractor.source import ThreadState
 from lowwater_extractor.sources.simulated_rac.source import SimulatedRac, SimulatedRacConfig
 
 TABLE = "BANK.ACCOUNTS"
@@ -359,7 +361,8 @@ def test_discover_and_no_copy(tmp_path: Path) -> None:
     tables = source.discover()
     assert [table.full_name for table in tables] == ["BANK.ACCOUNTS", "BANK.TRANSFERS"]
     assert {table.source for table in tables} == {"bank"}
-    for call in (lambda: source.plan_chunks(tables[0]), lambda: source.read_chunk(Chunk("T", 1, b"", 0))):
+    chunk = Chunk("bank", "c1", "BANK.ACCOUNTS", 1, 1, 7, b"", ORDER_MIN, ORDER_MIN, 0)
+    for call in (lambda: source.plan_chunks(tables[0]), lambda: source.read_chunk(chunk, "", ColumnRules())):
         with pytest.raises(SourceError, match="has no copy"):
             call()
     source.stream({}, {}, FakeEncoders()).close()

@@ -473,12 +473,12 @@ def test_large_transactions_go_to_disk_and_can_be_read_again(tmp_path: Path) -> 
 
 
 def test_spill_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not(tmp_path: Path) -> None:
-    from lowwater_extractor.sources.simulated_rac.spill import SpillSpace
+    from lowwater_extractor.spill import SpillSpace
 
     living = SpillSpace(tmp_path)
     kept = living.file()
     kept.append(([b"x"], []))
-    dead = tmp_path / "lowwater-rac-dead"
+    dead = tmp_path / "lowwater-spill-dead"
     dead.mkdir()
     (dead / "lock").touch()
     (dead / "1.spill").touch()

@@ -29,7 +29,7 @@ from lowwater_extractor.sources.simulated_rac import log
 from lowwater_extractor.sources.simulated_rac.branches import Branch, ThreadAssembly
 from lowwater_extractor.sources.simulated_rac.changes import FRAME_MORE_BYTES, Changes, FrameMaker, MergedRows
 from lowwater_extractor.sources.simulated_rac.log import BEGIN, COMMIT, ENTRY, ROLLBACK, ROW, Lwn, Place
-from lowwater_extractor.sources.simulated_rac.spill import SpillSpace
+from lowwater_extractor.spill import SpillSpace
 
 Out = list[SourceTransaction]
 

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from lowwater.positions import ORDER_MIN, Order
 from lowwater_extractor.sources.simulated_rac.changes import Rows
 from lowwater_extractor.sources.simulated_rac.log import Lwn, Place
-from lowwater_extractor.sources.simulated_rac.spill import SpillFile, SpillSpace
+from lowwater_extractor.spill import SpillFile, SpillSpace
 
 SEGMENT_BYTES = 1 << 20
 

@@ -15,7 +15,7 @@ from lowwater.errors import LogUnknownError
 from lowwater_extractor.source import Encoders, Frame
 from lowwater_extractor.sources.simulated_rac.log import ARGUMENT, OPERATION, OPERATIONS
 from lowwater_extractor.sources.simulated_rac.rows import Decoded, RowCodec, table_from_json
-from lowwater_extractor.sources.simulated_rac.spill import Segment, SpillFile
+from lowwater_extractor.spill import Segment, SpillFile
 
 #: the code in front of a row's images
 CODE_BYTES = 4

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.errors import SourceError
 from lowwater.positions import Order
-from lowwater_extractor.source import Chunk, Encoders, Stream
+from lowwater.records import Chunk
+from lowwater_extractor.source import Encoders, Stream, TableView
 from lowwater_extractor.sources.simulated_rac.assembly import Assembler
 from lowwater_extractor.sources.simulated_rac.changes import FrameMaker
 from lowwater_extractor.sources.simulated_rac.log import Layout, read_control
 from lowwater_extractor.sources.simulated_rac.resume import Resume, fresh, resumed
 from lowwater_extractor.sources.simulated_rac.rows import table_from_json
-from lowwater_extractor.sources.simulated_rac.spill import SpillSpace
 from lowwater_extractor.sources.simulated_rac.stream import SimulatedRacStream
+from lowwater_extractor.spill import SpillSpace
 
 
 class SimulatedRacConfig(BaseModel):
@@ -84,10 +86,14 @@ class SimulatedRac:
             announce=places.keys() != resumes.keys(),
         )
 
-    def plan_chunks(self, table: TableSchema) -> Iterator[Chunk]:
-        raise self._no_copy(table.full_name)
+    def tables_to_copy(self) -> list[TableSchema]:
+        """None: start capture before the cluster's first transaction, and all rows come from the log."""
+        return []
 
-    def read_chunk(self, chunk: Chunk) -> Iterator[Any]:
+    def begin_view(self, tables: Sequence[str]) -> TableView:
+        raise self._no_copy(", ".join(tables))
+
+    def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
         raise self._no_copy(chunk.table)
 
     def _no_copy(self, table: str) -> SourceError:

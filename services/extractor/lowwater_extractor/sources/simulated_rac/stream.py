@@ -40,7 +40,7 @@ from lowwater_extractor.sources.simulated_rac.log import (
 )
 from lowwater_extractor.sources.simulated_rac.reader import LogEnd, ThreadReader
 from lowwater_extractor.sources.simulated_rac.resume import Resume, added_thread
-from lowwater_extractor.sources.simulated_rac.spill import SpillSpace
+from lowwater_extractor.spill import SpillSpace
 
 
 @dataclass(slots=True)

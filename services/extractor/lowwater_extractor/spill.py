@@ -15,10 +15,10 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-#: rows and, for a transaction that is in several threads, their SCNs
+#: rows, and a number for each where the source needs one
 Segment = tuple[list[bytes], list[int]]
 
-_PREFIX = "lowwater-rac-"
+_PREFIX = "lowwater-spill-"
 _LOCK = "lock"
 
 
@@ -67,7 +67,7 @@ def _remove_if_dead(root: Path) -> None:
 
 
 class SpillFile:
-    """Segments of one transaction in one thread, appended; the last one can be taken back."""
+    """Segments of one transaction, appended; the last one can be taken back."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,0 +1,137 @@
+"""What the stream does not say is asked of the database's catalogue, over a connection of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from lowwater.codec.table import Column, TableSchema
+from lowwater_extractor.sources.postgres.config import PostgresConfig
+from lowwater_extractor.sources.postgres.connect import connect, query
+from lowwater_extractor.sources.postgres.types import FIRST_USER_OID, PgType, column_type
+
+_TYPE = """
+SELECT t.typname, t.typtype, t.typbasetype, t.typtypmod, t.typelem, t.typdelim, t.typcategory, t.typndims
+FROM pg_type t WHERE t.oid = %s"""
+
+_TABLES = """
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident,
+       coalesce((SELECT i.indkey::int2[] FROM pg_index i
+                 WHERE i.indrelid = c.oid AND (c.relreplident = 'i' AND i.indisreplident
+                       OR c.relreplident <> 'i' AND i.indisprimary)), '{}')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+ORDER BY 2, 3"""
+
+_COLUMNS = """
+SELECT attrelid, attname, atttypid, atttypmod, attndims, attnum
+FROM pg_attribute
+WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+ORDER BY attrelid, attnum"""
+
+_DIMENSIONS = "SELECT attname, attndims FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND attndims > 0"
+
+_KEY = """
+SELECT a.attname FROM pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY AS k(num, place)
+JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = k.num
+WHERE i.indrelid = %s AND i.indisprimary ORDER BY k.place"""
+
+
+class DatabaseCatalogue:
+    """Types are kept once known: an oid never comes to mean another type while it is in use."""
+
+    def __init__(self, config: PostgresConfig, source: str, connection: psycopg.Connection[Any] | None = None) -> None:
+        self._config = config
+        self._source = source
+        self._connection = connection
+        self._types: dict[int, PgType] = {}
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            self._connection = connect(self._config, self._source)
+        return self._connection
+
+    def ask(self, text: Any, *values: object) -> list[tuple[Any, ...]]:
+        return query(self.connection, self._source, text, *values)
+
+    def type(self, oid: int) -> PgType:
+        found = self._types.get(oid)
+        if found is None:
+            found = self._types[oid] = self._type(oid)
+        return found
+
+    def _type(self, oid: int) -> PgType:
+        rows = self.ask(_TYPE, oid)
+        if not rows:
+            # dropped since, with the table that had it: what is left is the text of its values
+            return PgType(oid, "text" if oid >= FIRST_USER_OID else "unknown")
+        name, kind, base, typmod, item, delimiter, category, _ = rows[0]
+        if kind == "d":
+            of = self.type(base)
+            return replace(of, typmod=typmod if of.typmod < 0 else of.typmod)
+        if category == "A" and item:
+            return PgType(oid, name, self.type(item), delimiter)
+        return PgType(oid, name)
+
+    def dimensions(self, relation: int) -> dict[str, int]:
+        return dict(self.ask(_DIMENSIONS, relation))
+
+    def primary_key(self, relation: int) -> tuple[str, ...]:
+        return tuple(name for (name,) in self.ask(_KEY, relation, relation))
+
+    def tables(self) -> list[CatalogueTable]:
+        """All that could be captured, with their columns."""
+        tables = {row[0]: row for row in self.ask(_TABLES)}
+        columns: dict[int, list[tuple[Any, ...]]] = {oid: [] for oid in tables}
+        for oid, *rest in self.ask(_COLUMNS, list(tables)):
+            columns[oid].append(tuple(rest))
+        return [self._table(row, columns[oid]) for oid, row in tables.items()]
+
+    def _table(self, row: tuple[Any, ...], columns: list[tuple[Any, ...]]) -> CatalogueTable:
+        oid, namespace, name, _kind, identity, key_numbers = row
+        as_text = set(self._config.as_text)
+        made, pg_types = [], {}
+        for column, type_oid, typmod, dimensions, _ in columns:
+            type_ = self.type(type_oid)
+            is_text = f"{namespace}.{name}.{column}" in as_text
+            made.append(Column(column, column_type(type_, typmod, dimensions, as_text=is_text).type))
+            pg_types[column] = (type_, typmod, dimensions)
+        names = {number: column for column, _, _, _, number in columns}
+        key = tuple(names[number] for number in key_numbers if number in names)
+        # the stream flags a key's columns in the table's order
+        key = key if identity == "f" else tuple(column.name for column in made if column.name in key)
+        schema = TableSchema(self._source, namespace, name, 0, tuple(made), () if identity == "n" else key)
+        return CatalogueTable(oid, identity, schema, pg_types)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+class CatalogueTable:
+    def __init__(
+        self, oid: int, identity: str, schema: TableSchema, pg_types: dict[str, tuple[PgType, int, int]]
+    ) -> None:
+        self.oid = oid
+        self.identity = identity
+        self.schema = schema
+        #: column → type, modifier, dimensions
+        self.pg_types = pg_types
+
+    @property
+    def name(self) -> str:
+        return self.schema.full_name
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether updates and deletes can be told: by a key, or by the whole row."""
+        return bool(self.schema.key) or self.identity == "f"
+
+
+def is_wanted(patterns: list[str], table: str) -> bool:
+    namespace, _, _ = table.partition(".")
+    return table in patterns or f"{namespace}.*" in patterns or "*.*" in patterns

@@ -1,0 +1,89 @@
+"""Connections, and what libpq says in words of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import conninfo, sql
+
+from lowwater.errors import SourceError, SourceLostError
+from lowwater.secrets import resolve
+from lowwater_extractor.sources.postgres.config import PostgresConfig
+from lowwater_extractor.sources.postgres.text_values import SESSION_SETTINGS
+
+Rows = list[tuple[Any, ...]]
+
+#: a lost server can come back: these classes of SQLSTATE, and no answer at all
+_PASSING = ("08", "57P01", "57P02", "57P03", "53300")
+
+
+def conninfo_of(config: PostgresConfig, source: str, **more: str) -> str:
+    """libpq's own string, with the secret in it: for a connection only, never for a message."""
+    settings = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in SESSION_SETTINGS.items())
+    wanted: dict[str, str] = {
+        "application_name": f"lowwater {source}",
+        "connect_timeout": "10",
+        # a peer that is gone is noticed within a minute
+        "keepalives_idle": "20",
+        "keepalives_interval": "10",
+        "keepalives_count": "4",
+        **config.options,
+        **more,
+        "host": config.host,
+        "port": str(config.port),
+        "dbname": config.database,
+        "user": config.user,
+        "options": settings,
+    }
+    password = resolve(config.password)
+    if password:
+        wanted["password"] = password
+    return conninfo.make_conninfo(**wanted)
+
+
+def connect(config: PostgresConfig, source: str) -> psycopg.Connection[Any]:
+    with named_errors(source, "connect"):
+        return psycopg.connect(conninfo_of(config, source), autocommit=True)
+
+
+def connect_replication(config: PostgresConfig, source: str) -> psycopg.Connection[Any]:
+    """It speaks the replication protocol, and SQL by the simple protocol."""
+    with named_errors(source, "connect for replication"):
+        return psycopg.connect(
+            conninfo_of(config, source, replication="database"), autocommit=True, cursor_factory=psycopg.ClientCursor
+        )
+
+
+def query(connection: psycopg.Connection[Any], source: str, text: str | sql.Composed, *values: object) -> Rows:
+    with named_errors(source, "query"):
+        cursor = connection.execute(text, values or None)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+@contextmanager
+def named_errors(source: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise as_source_error(error, source, what) from error
+
+
+def as_source_error(error: psycopg.Error, source: str, what: str) -> SourceError:
+    state = error.sqlstate or ""
+    text = (error.diag.message_primary or str(error)).strip()
+    if state.startswith("28"):
+        return SourceError(
+            f"{what}: {text}", source=source, hint="check user, password and pg_hba.conf (it needs `replication`, too)"
+        )
+    is_lost = isinstance(error, psycopg.OperationalError) and (not state or state.startswith(_PASSING))
+    if is_lost and not _is_refused_login(text):
+        return SourceLostError(f"{what}: {text}", source=source, hint="it is tried again; is the server up?")
+    return SourceError(f"{what}: {text}{f' ({state})' if state else ''}", source=source)
+
+
+def _is_refused_login(text: str) -> bool:
+    """libpq has no SQLSTATE for what fails while a connection is made."""
+    return any(words in text for words in ("authentication failed", "no pg_hba.conf entry", "does not exist"))

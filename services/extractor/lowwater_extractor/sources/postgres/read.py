@@ -1,0 +1,253 @@
+"""A chunk's rows as Arrow, by ADBC: the same values, bit for bit, that the stream gives for the same rows.
+
+The stream has the server's text, and `types.py` says what becomes of it. Here the server sends most types in binary,
+which is many times quicker; where text and binary part ways (infinite dates, an oid above 2³¹), that is mended for
+whole columns at once. What has no binary form of ours is asked for as the text of the type's output function. That is
+`format('%s', …)`, not a cast: casts to text write some types in another way (inet, bpchar, bool).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import adbc_driver_manager
+import adbc_driver_postgresql.dbapi as adbc
+import pyarrow as pa
+from psycopg import sql
+
+from lowwater.codec.avro import avro_type
+from lowwater.codec.rules import ColumnRules, Mask, PublishedColumn, published
+from lowwater.codec.table import Column, Kind, TableSchema
+from lowwater.errors import CodecError, LowwaterError, SnapshotGoneError, SourceError, SourceLostError
+from lowwater.lake.columns import lake_table
+from lowwater_extractor.sources.postgres import arrow_values as av
+from lowwater_extractor.sources.postgres.chunks import Bounds
+from lowwater_extractor.sources.postgres.text_values import SESSION_SETTINGS
+from lowwater_extractor.sources.postgres.types import ColumnType, PgType
+
+#: rows that are handed over together
+BATCH_ROWS = 1 << 16
+_BATCH_BYTES = 16 << 20
+
+#: sent in binary, and the same as text
+_DIRECT = {"bool", "int2", "int4", "int8", "float4", "float8", "bytea", "text", "varchar", "bpchar"}
+#: a cast to text is the type's own output
+_CAST = {"uuid", "json", "jsonb"}
+
+_NO_SNAPSHOT = ("22023", "42704", "55000")
+#: the table, a column or a type is no more
+_NO_RELATION = ("42P01", "42703", "42704")
+_LOST = ("08", "57P01", "57P02", "57P03", "53300")
+
+#: from a column as it was read to a column of the lake
+Build = Callable[[pa.Array, pa.DataType], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyColumn:
+    """A column as the table has it now."""
+
+    name: str
+    column_type: ColumnType
+    pg: PgType
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """How a column of the lake is read; without an expression it is null."""
+
+    field: pa.Field
+    expression: sql.Composable | None = None
+    build: Build = av.as_it_is
+
+
+def read_chunk(
+    conninfo: str,
+    columns: Sequence[CopyColumn],
+    bounds: Bounds,
+    avro: str,
+    rules: ColumnRules | None = None,
+    *,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """Batches of `lake_table(avro).copy_schema`, with the rules applied.
+
+    `avro` is the table version that the chunk was planned with, `columns` are what the table has now, in any order.
+    SnapshotGoneError: this chunk can no longer be read; a new plan will replace it.
+    """
+    reads = plan_reads(columns, avro, rules or ColumnRules())
+    schema = pa.schema([read.field for read in reads])
+    query = _query(bounds, reads)
+    with _session(conninfo, bounds) as cursor:
+        with _named(bounds, "read"):
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
+            cursor.execute(query)
+            batches = iter(cursor.fetch_record_batch())
+        while True:
+            with _named(bounds, "read"):
+                found = next(batches, None)
+            if found is None:
+                return
+            batch = _built(found, reads, schema, bounds)
+            for start in range(0, batch.num_rows, batch_rows):
+                yield batch.slice(start, batch_rows)
+
+
+# -- what is asked for ----------------------------------------------------------------------------------------
+
+
+def plan_reads(columns: Sequence[CopyColumn], avro: str, rules: ColumnRules) -> list[_Read]:
+    """One for each column of the lake."""
+    about = json.loads(avro)["lowwater"]
+    where = f"{about['namespace']}.{about['table']}"
+    made = tuple(Column(column.name, column.column_type.type) for column in columns)
+    # the key is the published one's: that of the table may have changed since
+    key = tuple(name for name in about["key"] if any(name == column.name for column in columns))
+    table = TableSchema(about["source"], about["namespace"], about["table"], about["version"], made, key)
+    shown = {found.column.name: found for found in published(table, rules)[1]}
+    reads = []
+    for column, (name, type_) in zip(lake_table(avro).columns, _avro_columns(avro), strict=True):
+        found = shown.get(name)
+        if found is None:
+            # dropped since: where nothing else changed, that is no reason for a new copy, and it is null from then on
+            if name in about["key"]:
+                raise _changed(f"{where}.{name} is gone, which was part of the key")
+            reads.append(_Read(column.field))
+            continue
+        if avro_type(found.column.type) != type_:
+            raise _changed(f"{where}.{name} has another type than it was planned with")
+        mask = (rules.mask or {}).get(f"{where}.{name}")
+        reads.append(_read(column.field, columns[found.place], found, mask))
+    return reads
+
+
+def _avro_columns(avro: str) -> list[tuple[str, Any]]:
+    """Real names, and types without the null."""
+    fields = json.loads(avro)["fields"]
+    row = next(field for field in fields if field["name"] == "before")["type"][1]
+    return [(field.get("lowwater_column", field["name"]), field["type"][1]) for field in row["fields"]]
+
+
+def _changed(what: str) -> SnapshotGoneError:
+    return SnapshotGoneError(f"{what}: the table has changed since the copy was planned", hint="a new plan comes")
+
+
+def _read(field: pa.Field, column: CopyColumn, shown: PublishedColumn, mask: Mask | None) -> _Read:
+    name = sql.Identifier(column.name)
+    convert = column.column_type.convert
+    if mask is Mask.NULL:
+        return _Read(field)
+    if mask is Mask.REDACT:
+        text = sql.SQL("CASE WHEN {} IS DISTINCT FROM NULL THEN '***'::pg_catalog.text END").format(name)
+        return _Read(field, text)
+    if shown.change is not None:
+        change = shown.change
+        return _Read(field, _text(name), partial(av.by_value, convert=lambda value: change(convert(value))))
+    kind, pg = column.column_type.type.kind, column.pg.name
+    if kind is Kind.ARRAY:
+        return _Read(field, _text(name), partial(av.by_value, convert=convert))
+    if column.column_type.is_text or kind in (Kind.STRING, Kind.UUID):
+        if pg in _DIRECT and kind is Kind.STRING and pg in ("text", "varchar", "bpchar"):
+            return _Read(field, name)
+        cast = sql.SQL("{}::pg_catalog.text").format(name)
+        return _Read(field, cast if pg in _CAST else _text(name))
+    if pg in _DIRECT:
+        return _Read(field, name)
+    return _Read(field, *_SPECIAL[pg](name))
+
+
+def _text(name: sql.Identifier) -> sql.Composable:
+    """What the type's output function writes; `IS NULL` would be true of a row of nulls."""
+    return sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN pg_catalog.format('%s', {0}) END").format(name)
+
+
+def _hex(name: sql.Identifier) -> sql.Composable:
+    return sql.SQL("pg_catalog.decode({}, 'hex')").format(_text(name))
+
+
+def _cast(type_: str, name: sql.Identifier) -> sql.Composable:
+    return sql.SQL("{}::{}").format(name, sql.Identifier("pg_catalog", type_))
+
+
+_SPECIAL: dict[str, Callable[[sql.Identifier], tuple[sql.Composable, Build]]] = {
+    # the driver takes it for a signed number of 32 bits
+    "oid": lambda name: (_cast("int8", name), av.as_it_is),
+    "numeric": lambda name: (name, av.decimals),
+    "money": lambda name: (_cast("numeric", name), av.decimals),
+    "date": lambda name: (name, av.dates),
+    "time": lambda name: (name, av.times),
+    "timestamp": lambda name: (name, av.instants),
+    "timestamptz": lambda name: (name, av.instants),
+    "geometry": lambda name: (_hex(name), av.as_it_is),
+    "geography": lambda name: (_hex(name), av.as_it_is),
+}
+
+
+def _query(bounds: Bounds, reads: Sequence[_Read]) -> str:
+    wanted = [read.expression for read in reads if read.expression is not None]
+    # where no column is left, rows are still counted
+    items = sql.SQL(", ").join(wanted or [sql.SQL("true")])
+    asked = sql.SQL("SELECT {} FROM {} WHERE {}").format(items, bounds.relation, bounds.where)
+    return asked.as_string(None)
+
+
+def _built(found: pa.RecordBatch, reads: Sequence[_Read], schema: pa.Schema, bounds: Bounds) -> pa.RecordBatch:
+    columns = iter(found.columns)
+    arrays = []
+    for read in reads:
+        if read.expression is None:
+            arrays.append(pa.nulls(found.num_rows, read.field.type))
+            continue
+        try:
+            arrays.append(read.build(next(columns), read.field.type))
+        except (CodecError, pa.ArrowException, ValueError, ArithmeticError, IndexError) as error:
+            # the value itself stays out of the message
+            what = error.what if isinstance(error, LowwaterError) else "a value that does not fit its type"
+            hint = error.hint if isinstance(error, LowwaterError) else None
+            raise CodecError(
+                f"{bounds.schema}.{bounds.table}.{read.field.name} ({read.field.type}): {what}",
+                hint=hint or "capture the column `as_text`",
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# -- the session ----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _session(conninfo: str, bounds: Bounds) -> Iterator[adbc.Cursor]:
+    with _named(bounds, "connect"):
+        connection = adbc.connect(conninfo, autocommit=True)
+    with connection, connection.cursor() as cursor:
+        with _named(bounds, "begin"):
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        if bounds.snapshot:
+            with _named(bounds, "take the snapshot", _NO_SNAPSHOT):
+                # before anything that would take one of its own
+                cursor.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(bounds.snapshot).as_string(None))
+        with _named(bounds, "begin"):
+            for name, value in SESSION_SETTINGS.items():
+                cursor.execute(sql.SQL("SET LOCAL {} = {}").format(sql.Identifier(name), value).as_string(None))
+        yield cursor
+
+
+@contextlib.contextmanager
+def _named(bounds: Bounds, doing: str, gone: tuple[str, ...] = _NO_RELATION) -> Iterator[None]:
+    """The driver's errors by the names that they have here."""
+    try:
+        yield
+    except adbc_driver_manager.Error as error:
+        state = error.sqlstate or ""
+        # the driver's text has the whole statement in it; the server's own begins behind it
+        text = str(error).rpartition("ERROR:")[2].partition(". SQLSTATE")[0].strip()
+        what = f"{bounds.schema}.{bounds.table}: {doing}: {text}"
+        if state in gone:
+            raise SnapshotGoneError(what, hint="a new plan of this table's copy comes") from error
+        if not state or state.startswith(_LOST):
+            raise SourceLostError(what, hint="it is tried again; is the server up?") from error
+        raise SourceError(f"{what} ({state})", hint="the copy is tried again; see the server's log") from error

@@ -1,0 +1,153 @@
+"""Relations as the stream names them: each is a table version with an encoder, and rows are read by code made for it.
+
+A relation message comes before the first change of a new shape, in the transaction that has it: so a version begins
+at the right place by itself. What the message does not say (what a user's own type is, how many dimensions an array
+has, the key of a table whose identity is the full row) is asked of the catalogue.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lowwater.codec.encoder import TableEncoder
+from lowwater.codec.table import Column, TableSchema
+from lowwater.errors import LogUnknownError
+from lowwater_extractor.source import Encoders, Frame
+from lowwater_extractor.sources.postgres.messages import RelationMessage
+from lowwater_extractor.sources.postgres.text_values import Convert
+from lowwater_extractor.sources.postgres.types import PgType, column_type
+
+_SIZE = struct.Struct(">I").unpack_from
+_TEXT, _NULL, _UNCHANGED = b"tnu"
+
+#: (message, place of the tuple, places of columns that the log did not carry) → values, place behind the tuple
+ReadRow = Callable[[bytes, int, list[int]], tuple[list[Any], int]]
+
+
+class Catalogue(Protocol):
+    """What is asked beside the stream."""
+
+    def type(self, oid: int) -> PgType: ...
+
+    def dimensions(self, relation: int) -> dict[str, int]:
+        """Of its array columns."""
+        ...
+
+    def primary_key(self, relation: int) -> tuple[str, ...]: ...
+
+
+def _compile(converts: list[Convert], where: str) -> ReadRow:
+    """Unrolled: a loop with a look-up for each value takes twice as long."""
+    lines = [
+        "def read(m, p, u):",
+        f"    if m[p] << 8 | m[p + 1] != {len(converts)}:",
+        "        raise wrong(m, p)",
+        "    p += 2",
+    ]
+    for i, convert in enumerate(converts):
+        value = "m[p + 5:e]" if convert is bytes else f"c{i}(m[p + 5:e])"
+        lines += [
+            f"    if m[p] == {_TEXT}:",
+            "        e = p + 5 + S(m, p + 1)[0]",
+            f"        v{i} = {value}",
+            "        p = e",
+            "    else:",
+            f"        if m[p] == {_UNCHANGED}:",
+            f"            u.append({i})",
+            f"        elif m[p] != {_NULL}:",
+            "            raise wrong(m, p)",
+            f"        v{i} = None",
+            "        p += 1",
+        ]
+    lines.append(f"    return [{', '.join(f'v{i}' for i in range(len(converts)))}], p")
+
+    def wrong(m: bytes, at: int) -> LogUnknownError:
+        return LogUnknownError(
+            f"a row of {where} does not fit its relation: {m[at : at + 32].hex(' ')}",
+            hint="report it with the server's version; nothing behind this was captured",
+        )
+
+    scope: dict[str, Any] = {"S": _SIZE, "wrong": wrong, **{f"c{i}": c for i, c in enumerate(converts)}}
+    # built from numbers only: no name of a table or column gets into it
+    exec("\n".join(lines), scope)
+    read: ReadRow = scope["read"]
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table version that changes come for."""
+
+    table: TableSchema
+    encoder: TableEncoder
+    read: ReadRow
+
+    @property
+    def header(self) -> bytes:
+        return self.encoder.header
+
+    def insert(self, m: bytes, at: int, ts_us: int) -> Frame:
+        """`at`: behind the relation's oid."""
+        row, _ = self.read(m, at + 1, [])
+        return self.encoder.header, self.encoder.insert(row, ts_us)
+
+    def update(self, m: bytes, at: int, ts_us: int) -> Frame:
+        before: list[Any] | None = None
+        missing: list[int] = []
+        # K: the key as it was, where it changed; O: the whole row as it was
+        is_whole = m[at] == 0x4F
+        if is_whole or m[at] == 0x4B:
+            before, at = self.read(m, at + 1, [])
+        after, _ = self.read(m, at + 1, missing)
+        if not missing:
+            return self.encoder.header, self.encoder.body("u", before, after, ts_us)
+        if is_whole and before is not None:
+            for place in missing:
+                after[place] = before[place]
+            missing = []
+        names = [self.table.columns[place].name for place in missing]
+        return self.encoder.header, self.encoder.body("u", before, after, ts_us, names)
+
+    def delete(self, m: bytes, at: int, ts_us: int) -> Frame:
+        row, _ = self.read(m, at + 1, [])
+        return self.encoder.header, self.encoder.body("d", row, None, ts_us)
+
+    def truncate(self, ts_us: int) -> Frame:
+        return self.encoder.header, self.encoder.body("t", None, None, ts_us)
+
+
+class RelationMaker:
+    def __init__(self, source: str, catalogue: Catalogue, encoders: Encoders, as_text: frozenset[str]) -> None:
+        self._source = source
+        self._catalogue = catalogue
+        self._encoders = encoders
+        self._as_text = as_text
+        self._made: dict[RelationMessage, Relation] = {}
+
+    def relation(self, message: RelationMessage) -> Relation:
+        """The server sends a message again after every reconnect and invalidation: mostly it says nothing new."""
+        types = [self._catalogue.type(column.type_oid) for column in message.columns]
+        has_arrays = any(type_.item is not None for type_ in types)
+        if message.identity != "f" and not has_arrays and message in self._made:
+            return self._made[message]
+        dimensions = self._catalogue.dimensions(message.oid) if has_arrays else {}
+        where = f"{message.namespace}.{message.name}"
+        columns, converts = [], []
+        for column, type_ in zip(message.columns, types, strict=True):
+            as_text = f"{where}.{column.name}" in self._as_text
+            found = column_type(type_, column.typmod, dimensions.get(column.name, 0), as_text=as_text)
+            columns.append(Column(column.name, found.type))
+            converts.append(found.convert)
+        table = TableSchema(self._source, message.namespace, message.name, 0, tuple(columns), self._key(message))
+        table = self._encoders.versioned(table)
+        relation = Relation(table, self._encoders.encoder(table), _compile(converts, where))
+        self._made[message] = relation
+        return relation
+
+    def _key(self, message: RelationMessage) -> tuple[str, ...]:
+        if message.identity == "f":
+            return self._catalogue.primary_key(message.oid)
+        return tuple(column.name for column in message.columns if column.is_key)

@@ -1,0 +1,200 @@
+"""Publications, the slot and the lock of a source: made where they are missing, checked where they are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
+from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue, is_wanted
+from lowwater_extractor.sources.postgres.config import PostgresConfig
+from lowwater_extractor.sources.postgres.connect import connect_replication, query
+from lowwater_extractor.sources.postgres.lsn import Lsn, format_lsn, parse_lsn
+
+_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+_HOLDERS = """
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid = 1
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND (classid::int8 << 32 | objid::int8) = hashtextextended(%s, 0)"""
+_SLOT = """
+SELECT plugin, database = current_database(), confirmed_flush_lsn::text, wal_status, active_pid
+FROM pg_replication_slots WHERE slot_name = %s"""
+_PUBLISHED = """
+SELECT n.nspname, c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
+JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s"""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    confirmed: Lsn
+    active_pid: int | None
+
+
+class Setup:
+    def __init__(self, config: PostgresConfig, source: str, catalogue: DatabaseCatalogue) -> None:
+        self._config = config
+        self._source = source
+        self._catalogue = catalogue
+        self.slot = config.slot_of(source)
+        self.publication = config.publication_of(source)
+        self.insert_publication = f"{self.publication}_inserts"
+
+    @property
+    def publications(self) -> list[str]:
+        names = [self.publication]
+        return [*names, self.insert_publication] if self._config.manage_publication else names
+
+    # -- lock --------------------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Held by the catalogue's connection, for as long as that lives."""
+        name = f"lowwater:{self.slot}"
+        ((locked,),) = self._catalogue.ask(_LOCK, name)
+        if not locked and self._config.when_locked == "take_over":
+            self._catalogue.ask(_HOLDERS, name)
+            for _ in range(50):
+                ((locked,),) = self._catalogue.ask(_LOCK, name)
+                if locked:
+                    break
+                self._catalogue.ask("SELECT pg_sleep(0.1)")
+        if not locked:
+            error = SourceError if self._config.when_locked == "stop" else SourceLostError
+            raise error(
+                "another extractor holds this source's lock",
+                source=self._source,
+                hint="it ends by itself once it is fenced; `when_locked` says what to do: stop, wait or take_over",
+            )
+
+    # -- tables ------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[CatalogueTable]:
+        """Those that the config names; raises where one cannot be captured."""
+        found = [table for table in self._catalogue.tables() if is_wanted(self._config.tables, table.name)]
+        names = {table.name for table in found}
+        missing = [name for name in self._config.tables if not name.endswith(".*") and name not in names]
+        if missing or not found:
+            raise SourceError(
+                f"no such table: {', '.join(missing or self._config.tables)}",
+                source=self._source,
+                hint="tables are `schema.table` or `schema.*`; name a partitioned table, not its partitions",
+            )
+        keyless = [table.name for table in found if not table.has_identity]
+        if keyless and self._config.without_key == "refuse":
+            raise StartRefusedError(
+                f"updates and deletes of {', '.join(keyless)} cannot be told: no primary key, no replica identity",
+                source=self._source,
+                hint="add a primary key, or ALTER TABLE … REPLICA IDENTITY FULL, or set without_key: insert_only",
+            )
+        return found
+
+    # -- publications ------------------------------------------------------------------------------------
+
+    def ensure_publications(self, tables: list[CatalogueTable]) -> None:
+        """Both are there from the beginning: one that is younger than the log that is read cannot be named."""
+        if not self._config.manage_publication:
+            self._check_publication(tables)
+            return
+        wanted = {
+            self.publication: ([t for t in tables if t.has_identity], "insert, update, delete, truncate"),
+            self.insert_publication: ([t for t in tables if not t.has_identity], "insert, truncate"),
+        }
+        for name, (members, publish) in wanted.items():
+            if not self._catalogue.ask("SELECT 1 FROM pg_publication WHERE pubname = %s", name):
+                self._ask(
+                    sql.SQL("CREATE PUBLICATION {} WITH (publish = {}, publish_via_partition_root = true)").format(
+                        sql.Identifier(name), sql.Literal(publish)
+                    )
+                )
+            self._keep_to(name, {(t.schema.namespace, t.schema.table) for t in members})
+
+    def _keep_to(self, publication: str, wanted: set[tuple[str, str]]) -> None:
+        there = {(namespace, table) for namespace, table in self._catalogue.ask(_PUBLISHED, publication)}
+        for word, tables in (("ADD", wanted - there), ("DROP", there - wanted)):
+            if tables:
+                named = sql.SQL(", ").join(sql.Identifier(*table) for table in sorted(tables))
+                alter = sql.SQL("ALTER PUBLICATION {} {} TABLE {}")
+                self._ask(alter.format(sql.Identifier(publication), sql.SQL(word), named))
+
+    def _check_publication(self, tables: list[CatalogueTable]) -> None:
+        rows = self._catalogue.ask(
+            "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s", self.publication
+        )
+        missing = sorted({table.name for table in tables} - {name for (name,) in rows})
+        if missing:
+            raise StartRefusedError(
+                f"publication {self.publication} does not have {', '.join(missing)}",
+                source=self._source,
+                hint=f"ALTER PUBLICATION {self.publication} ADD TABLE …, with publish_via_partition_root = true; "
+                "or set manage_publication: true",
+            )
+
+    def _ask(self, statement: sql.Composed) -> None:
+        self._catalogue.ask(statement)
+
+    # -- slot --------------------------------------------------------------------------------------------
+
+    def slot_state(self) -> SlotState | None:
+        rows = self._catalogue.ask(_SLOT, self.slot)
+        if not rows:
+            return None
+        plugin, is_here, confirmed, wal_status, pid = rows[0]
+        if plugin != "pgoutput" or not is_here:
+            raise SourceError(
+                f"slot {self.slot} is another's: plugin {plugin}",
+                source=self._source,
+                hint="give this source another `slot`",
+            )
+        if wal_status == "lost" or confirmed is None:
+            raise LogGapError(
+                f"slot {self.slot} is invalidated: the server has removed log that was not captured",
+                source=self._source,
+                hint="raise max_slot_wal_keep_size; then drop the slot and reset the source's position: its tables are "
+                "copied anew",
+            )
+        return SlotState(parse_lsn(confirmed), pid)
+
+    def create_slot(self) -> Lsn:
+        """Every transaction that commits behind the place that this returns comes whole."""
+        connection = connect_replication(self._config, self._source)
+        try:
+            version = connection.info.server_version
+            options = "SNAPSHOT 'nothing'" if version >= 150_000 else "NOEXPORT_SNAPSHOT"
+            if version >= 170_000:
+                options += ", FAILOVER"
+            command = "CREATE_REPLICATION_SLOT {} LOGICAL pgoutput " + (
+                f"({options})" if version >= 150_000 else options
+            )
+            rows = query(connection, self._source, sql.SQL(command).format(sql.Identifier(self.slot)))
+        finally:
+            connection.close()
+        return parse_lsn(rows[0][1])
+
+    def start(self, resume: Lsn | None) -> Lsn:
+        """Where reading begins; the slot is made where capture begins."""
+        state = self.slot_state()
+        if state is not None and state.active_pid and self._config.when_locked == "take_over":
+            self._catalogue.ask("SELECT pg_terminate_backend(%s, 10000)", state.active_pid)
+        if state is not None and resume is None:
+            # nothing of it was ever captured, or what was is forgotten: capture begins now
+            self._catalogue.ask("SELECT pg_drop_replication_slot(%s)", self.slot)
+            state = None
+        if state is None:
+            if resume is not None:
+                raise LogGapError(
+                    f"slot {self.slot} is gone, and with it the log behind {format_lsn(resume)}",
+                    source=self._source,
+                    position=format_lsn(resume),
+                    hint="reset the source's position: a new slot is made and its tables are copied anew",
+                )
+            return self.create_slot()
+        assert resume is not None
+        if state.confirmed > resume:
+            raise LogGapError(
+                f"slot {self.slot} was moved on to {format_lsn(state.confirmed)}, the position is {format_lsn(resume)}",
+                source=self._source,
+                position=format_lsn(resume),
+                hint="another reader used the slot: reset the source's position, its tables are copied anew",
+            )
+        return resume

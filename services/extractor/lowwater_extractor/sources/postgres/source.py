@@ -1,0 +1,79 @@
+"""The source kind `postgres`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from lowwater.codec.rules import ColumnRules
+from lowwater.codec.table import TableSchema
+from lowwater.positions import Order
+from lowwater.records import Chunk
+from lowwater_extractor.source import Encoders, Stream, TableView
+from lowwater_extractor.sources.postgres.assemble import THREAD
+from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue, is_wanted
+from lowwater_extractor.sources.postgres.checks import Check, check_source
+from lowwater_extractor.sources.postgres.config import PostgresConfig
+from lowwater_extractor.sources.postgres.connect import connect_replication, query
+from lowwater_extractor.sources.postgres.setup import Setup
+from lowwater_extractor.sources.postgres.stream import PostgresStream, unpack_resume
+from lowwater_extractor.sources.postgres.view import SnapshotView
+
+
+class Postgres:
+    """One database as a source; exactly one thread."""
+
+    kind: ClassVar[str] = "postgres"
+    config_model: ClassVar[type[BaseModel]] = PostgresConfig
+
+    def __init__(self, name: str, config: PostgresConfig) -> None:
+        self.name = name
+        self.config = config
+
+    def incarnation(self) -> str:
+        """System, timeline and database: of a promoted standby or a restored backup the timeline is another."""
+        connection = connect_replication(self.config, self.name)
+        try:
+            ((system, timeline, _, _),) = query(connection, self.name, "IDENTIFY_SYSTEM")
+            ((oid,),) = query(connection, self.name, "SELECT oid FROM pg_database WHERE datname = current_database()")
+        finally:
+            connection.close()
+        return f"{system}-{timeline}-{oid}"
+
+    def discover(self) -> list[TableSchema]:
+        catalogue = DatabaseCatalogue(self.config, self.name)
+        try:
+            return [table.schema for table in catalogue.tables() if is_wanted(self.config.tables, table.name)]
+        finally:
+            catalogue.close()
+
+    def check(self) -> list[Check]:
+        return check_source(self.config, self.name)
+
+    def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
+        catalogue = DatabaseCatalogue(self.config, self.name)
+        try:
+            setup = Setup(self.config, self.name, catalogue)
+            setup.lock()
+            setup.ensure_publications(setup.tables())
+            start = setup.start(unpack_resume(resumes[THREAD]) if resumes else None)
+            return PostgresStream(
+                self.config, self.name, catalogue, setup, encoders, start, announce=not resumes
+            )  # fmt: skip
+        except BaseException:
+            catalogue.close()
+            raise
+
+    def tables_to_copy(self) -> list[TableSchema]:
+        return self.discover() if self.config.copy_tables else []
+
+    def begin_view(self, tables: Sequence[str]) -> TableView:
+        return SnapshotView(self.config, self.name, tables)
+
+    def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
+        # Arrow and its driver are for those who copy
+        from lowwater_extractor.sources.postgres.copy_columns import read_planned
+
+        return read_planned(self.config, self.name, chunk, avro, rules)
