@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import encoder, extractor, landing, latency, merger, state
+from bench import encoder, extractor, landing, latency, merger, postgres, state
 from bench.common import Bench, console, save, show
 from lowwater_fleet.kafka import EmbeddedKafka
 
@@ -24,6 +24,10 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "visible": landing.latency,
     "large": landing.memory,
     "state": state.run,
+    "postgres-stream": postgres.stream,
+    "postgres-copy": postgres.copy,
+    "postgres-latency": postgres.latency,
+    "postgres-memory": postgres.memory,
 }
 
 

@@ -99,9 +99,13 @@ class TableCopy:
     table: str
     copy: str
     chunks: int
+    #: of the version that its rows have
+    schema_id: int
     low: Order
     high: Order
     is_copied: bool
+    #: the operator's request that it answers, if any
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +243,15 @@ class Skip:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """An operator wants this table copied anew, whatever was copied before."""
+
+    table: str
+    request: str
+    reason: str
+
+
 class Wanted(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
@@ -258,6 +271,7 @@ class Control:
     skips: tuple[Skip, ...] = ()
     reason: str = ""
     at_us: int = 0
+    copies: tuple[CopyRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

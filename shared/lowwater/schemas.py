@@ -70,6 +70,9 @@ class SchemaStore:
             )
         return self._by_id[schema_id]
 
+    def schema_text(self, schema_id: int) -> str:
+        return self.entry(SchemaId(schema_id)).schema
+
     def id_of(self, entry: SchemaEntry) -> SchemaId:
         """The schema's id; a new one is durable when this returns."""
         known = self._by_text.get(entry.schema)

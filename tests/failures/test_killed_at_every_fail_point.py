@@ -12,8 +12,9 @@ from tests.harness import Fleet, Workload
 
 #: which pass through the fail point is the last one; the start has only one
 PASSES = {"extractor.after_init": 1, "merger.after_init": 1, "merger.before_delete": 1, "merger.after_delete": 1}
-#: needs a config change between two starts: it has a test of its own
-OWN_TEST = "extractor.abandon_produced"
+#: one needs a config change between two starts, the others a source that copies: they have tests of their own
+OWN_TESTS = {"extractor.abandon_produced", "extractor.chunks_produced", "extractor.copied_produced"}
+POINTS = [p for p in FAIL_POINTS if p.startswith(("extractor.", "merger.")) and p not in OWN_TESTS]
 
 
 def _die_at(fleet: Fleet, point: str) -> None:
@@ -24,7 +25,7 @@ def _die_at(fleet: Fleet, point: str) -> None:
     assert code == -signal.SIGKILL, f"{point} was not reached: exit code {code}; {fleet.log_tails()}"
 
 
-@pytest.mark.parametrize("point", [p for p in FAIL_POINTS if p.startswith(("extractor.", "merger.")) and p != OWN_TEST])
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_at(point: str, new_fleet: NewFleet) -> None:
     fleet = new_fleet()
     work = Workload(fleet.cluster(), transactions=240, transfers=20, rollbacks=0.1, savepoints=0.1, xa=0.1)

@@ -1,12 +1,19 @@
-"""`lowwater-extractor --config fleet.yaml --source rac`: one source's extractor."""
+"""`lowwater-extractor --config fleet.yaml --source rac`: one source's extractor. With --check it only looks."""
 
 from __future__ import annotations
 
+import sys
+
 from lowwater.service import run_service
+from lowwater_extractor.check import check
+from lowwater_extractor.reset import reset
 from lowwater_extractor.runtime import Extractor
 
 
 def main() -> None:
+    for flag, command in (("--check", check), ("--reset", reset)):
+        if flag in sys.argv:
+            sys.exit(command([argument for argument in sys.argv[1:] if argument != flag]))
     run_service("lowwater-extractor", __doc__ or "", "source", Extractor)
 
 

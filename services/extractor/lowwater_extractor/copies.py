@@ -6,30 +6,26 @@ landed. Once all chunks of a copy are there and the marks have passed its `high`
 transaction of its own: from its gsn on the table can be read.
 
 What was planned and what is readable lies in the source's position, and is written in the same Kafka transaction as
-the chunks and as `Copied`. The view does not outlive the process: what had not landed by then is planned anew.
+the chunks and as `Copied`. A view does not outlive the process: what had not landed by then is planned anew.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import structlog
 
-from lowwater import topics
-from lowwater.bus.consumer import AssignedConsumer, read_to_end
 from lowwater.codec import generic
 from lowwater.codec.table import TableSchema
 from lowwater.codec.varint import read_long
 from lowwater.codec.wire import schema_id_of
-from lowwater.config import KafkaConfig
 from lowwater.errors import SourceLostError
 from lowwater.positions import Order
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Chunk, Copied, CopiedChunk, Landed, TableCopy
+from lowwater.records import Chunk, Copied, CopiedChunk, CopyRequest, TableCopy
+from lowwater_extractor.copy_rules import LandedSet, avro_columns, needs_copy, wanted_tables
 from lowwater_extractor.source import Encoders, Frame, PlannedTable, Source, SourceTransaction, TableView, ThreadMark
 
 STEP_SECONDS = 0.2
@@ -39,141 +35,134 @@ TABLES_PER_STEP = 200
 _log = structlog.get_logger()
 
 
-class LandedChunks:
-    """Which chunks have landed, as the ledger topic tells it."""
+@dataclass
+class _Open:
+    """A view, the tables that it has not planned yet, and the copies whose chunks are read under it."""
 
-    def __init__(self, kafka: KafkaConfig, codec: RecordCodec, group: str) -> None:
-        self._codec = codec
-        self._by_copy: dict[str, set[int]] = {}
-        topic = topics.ledger(group)
-        messages, end = read_to_end(kafka, topic)
-        self._take(messages)
-        self._consumer = AssignedConsumer(kafka, "lowwater.copies", {(topic, 0): end})
-
-    def _take(self, messages: Sequence[Any]) -> None:
-        for message in messages:
-            value = message.value() or b""
-            if self._codec.record_type(value) is Landed:
-                for chunk in self._codec.decode(value, Landed).chunks:
-                    self._by_copy.setdefault(chunk.copy, set()).add(chunk.chunk)
-
-    def poll(self) -> None:
-        self._take(self._consumer.consume(1_000, 0.0))
-
-    def has_all(self, copy: TableCopy) -> bool:
-        return len(self._by_copy.get(copy.copy, ())) >= copy.chunks
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-def wanted_tables(tables: Sequence[TableSchema], copies: Mapping[str, TableCopy], landed: LandedChunks) -> list[str]:
-    """Those that must be copied, or copied anew: the view of a copy that is not whole is gone with its process."""
-    found = []
-    for table in tables:
-        copy = copies.get(table.full_name)
-        if copy is None or not (copy.is_copied or landed.has_all(copy)):
-            found.append(table.full_name)
-    return found
+    view: TableView
+    waiting: set[str]
+    copies: set[str] = field(default_factory=set)
 
 
 class Copies:
-    """One session's. `step` is called in between polls and never waits."""
+    """One session's. Nothing here waits: it is called in between polls."""
 
     def __init__(
         self,
         name: str,
         source: Source,
         copies: Sequence[TableCopy],
-        landed: LandedChunks,
+        landed: LandedSet,
         encoders: Encoders,
         copied_header: bytes,
+        schema_of: Callable[[int], str],
     ) -> None:
         self._name = name
         self._source = source
         self._landed = landed
         self._encoders = encoders
         self._copied_header = copied_header
+        self._schema_of = schema_of
         self.copies: dict[str, TableCopy] = {copy.table: copy for copy in copies}
-        self._wanted = wanted_tables(source.tables_to_copy(), self.copies, landed)
-        self._view: TableView | None = None
-        self._view_copies: set[str] = set()
+        self._wanted: dict[str, str] = dict.fromkeys(wanted_tables(source.tables_to_copy(), self.copies, landed), "")
+        self._views: list[_Open] = []
+        #: (schema id of a copy, schema id in the stream) that were compared already
+        self._compared: set[tuple[int, int]] = set()
         self._stepped_at = 0.0
-        if self._wanted:
-            _log.info("tables are to be copied", source=name, tables=len(self._wanted))
 
     def is_due(self) -> bool:
         now = time.monotonic()
         if now - self._stepped_at < STEP_SECONDS:
             return False
         self._stepped_at = now
-        return bool(self._wanted) or any(not copy.is_copied for copy in self.copies.values())
+        return True
+
+    # -- what is to be copied ----------------------------------------------------------------------------
+
+    def request(self, requests: Iterable[CopyRequest]) -> None:
+        """An operator's words; each is answered once."""
+        for word in requests:
+            copy = self.copies.get(word.table)
+            if (copy is None or copy.request != word.request) and self._wanted.get(word.table) != word.request:
+                self._want(word.table, f"an operator wants it: {word.reason}", word.request)
+
+    def look_at_versions(self, seen: Mapping[str, TableSchema]) -> None:
+        """`seen`: each table's last version in the stream."""
+        for table, version in seen.items():
+            copy = self.copies.get(table)
+            new = int(schema_id_of(self._encoders.encoder(version).header))
+            if copy is None or copy.schema_id == new or (copy.schema_id, new) in self._compared:
+                continue
+            self._compared.add((copy.schema_id, new))
+            before, after = (avro_columns(self._schema_of(schema_id)) for schema_id in (copy.schema_id, new))
+            if needs_copy(before, after, self._source.filled_columns(table)):
+                self._want(table, "its rows were changed together with its columns")
+
+    def _want(self, table: str, why: str, request: str = "") -> None:
+        _log.info("to be copied anew", source=self._name, table=table, why=why)
+        self._wanted[table] = request
 
     # -- planning ----------------------------------------------------------------------------------------
 
     def plan(self) -> list[Chunk]:
         """Chunks to publish now, with `copies` as the position then has them."""
         self._landed.poll()
-        self._look_after_view()
-        if not self._wanted:
-            return []
-        if self._view is None:
-            self._view = self._source.begin_view(self._wanted)
+        for open_ in list(self._views):
+            self._look_after(open_)
+        waiting = {table for open_ in self._views for table in open_.waiting}
+        if new := [table for table in self._wanted if table not in waiting]:
+            _log.info("a view of the database is opened", source=self._name, tables=len(new))
+            self._views.append(_Open(self._source.begin_view(new), set(new)))
         found: list[Chunk] = []
-        for planned in self._view.plan(TABLES_PER_STEP):
-            found += self._chunks(planned)
-            self._wanted.remove(planned.table.full_name)
+        for open_ in self._views:
+            for planned in open_.view.plan(TABLES_PER_STEP):
+                found += self._chunks(open_, planned)
         return found
 
-    def _chunks(self, planned: PlannedTable) -> list[Chunk]:
+    def _chunks(self, open_: _Open, planned: PlannedTable) -> list[Chunk]:
         table = self._encoders.versioned(planned.table)
-        schema_id = schema_id_of(self._encoders.encoder(table).header)
-        before = self.copies.get(table.full_name)
+        name, count, low, high = table.full_name, len(planned.chunks), planned.low, planned.high
+        schema_id = int(schema_id_of(self._encoders.encoder(table).header))
+        before = self.copies.get(name)
         copy = uuid.uuid4().hex[:16]
-        count = len(planned.chunks)
-        self.copies[table.full_name] = TableCopy(
-            table.full_name, copy, count, planned.low, planned.high, is_copied=False
-        )
-        self._view_copies.add(copy)
-        _log.info("copy planned", source=self._name, table=table.full_name, copy=copy, chunks=count)
+        request = self._wanted.pop(name) or (before.request if before else "")
+        self.copies[name] = TableCopy(name, copy, count, schema_id, low, high, is_copied=False, request=request)
+        open_.waiting.discard(name)
+        open_.copies.add(copy)
+        _log.info("copy planned", source=self._name, table=name, copy=copy, chunks=count)
+        replaces = "" if before is None or before.is_copied else before.copy
         return [
-            Chunk(
-                source=self._name,
-                copy=copy,
-                table=table.full_name,
-                chunk=number,
-                chunks=count,
-                schema_id=int(schema_id),
-                bounds=bounds,
-                low=planned.low,
-                high=planned.high,
-                rows_estimate=rows,
-                replaces="" if before is None or before.is_copied else before.copy,
-            )
+            Chunk(self._name, copy, name, number, count, schema_id, bounds, low, high, rows, replaces)
             for number, (bounds, rows) in enumerate(planned.chunks, 1)
         ]
 
-    def _look_after_view(self) -> None:
-        if self._view is None:
-            return
-        open_ = [c for c in self.copies.values() if c.copy in self._view_copies and not self._landed.has_all(c)]
-        if not self._wanted and not open_:
-            _log.info("all chunks have landed", source=self._name)
-            self._close_view()
+    def _look_after(self, open_: _Open) -> None:
+        unfinished = [c for c in self.copies.values() if c.copy in open_.copies and not self._landed.has_all(c)]
+        if not open_.waiting and not unfinished:
+            _log.info("all chunks of a view have landed", source=self._name)
+            self._close(open_)
             return
         try:
-            self._view.keep()
+            changed = open_.view.keep()
         except SourceLostError as error:
-            _log.warning("the view of a copy is lost: its tables are copied anew", **error.fields())
-            self._close_view()
-            self._wanted += [copy.table for copy in open_ if copy.table not in self._wanted]
+            _log.warning("a view is lost: its tables are copied anew", **error.fields())
+            self._close(open_)
+            changed = [copy.table for copy in unfinished]
+        for copy in unfinished:
+            if copy.table in changed and copy.table not in self._wanted:
+                self._want(copy.table, "what was planned can no longer be read")
+                open_.copies.discard(copy.copy)
 
-    def _close_view(self) -> None:
-        if self._view is not None:
-            self._view.close()
-        self._view, self._view_copies = None, set()
+    def _close(self, open_: _Open) -> None:
+        open_.view.close()
+        self._views.remove(open_)
 
     # -- becoming readable -------------------------------------------------------------------------------
+
+    @property
+    def is_any_whole(self) -> bool:
+        """One that has landed whole, and is not readable yet."""
+        return any(not c.is_copied and self._landed.has_all(c) for c in self.copies.values())
 
     def copied(
         self, marks: Mapping[int, ThreadMark], published: Callable[[int], Order], now_us: int
@@ -185,7 +174,7 @@ class Copies:
         """
         thread, mark = min(marks.items(), key=lambda item: item[1].order)
         ready = [c for c in self.copies.values() if not c.is_copied and self._landed.has_all(c)]
-        ready = [c for c in ready if mark.order >= c.high]
+        ready = [c for c in ready if mark.order >= c.high and c.table not in self._wanted]
         order = Order(mark.order.major + 1, 0)
         if not ready or order <= published(thread):
             return None
@@ -194,8 +183,7 @@ class Copies:
         for copy in ready:
             self.copies[copy.table] = replace(copy, is_copied=True)
         _log.info("copied", source=self._name, tables=[c.table for c in ready][:10], count=len(ready))
-        txid = f"copied-{ready[0].copy}"
-        return SourceTransaction(thread, txid, order, now_us, frames, size, len(frames))
+        return SourceTransaction(thread, f"copied-{ready[0].copy}", order, now_us, frames, size, len(frames))
 
     def _frame(self, copy: TableCopy) -> Frame:
         # all chunks of a view have one `low`: one line for the table is enough
@@ -204,6 +192,11 @@ class Copies:
         _, behind_seq = read_long(body, 0)
         return self._copied_header, body[behind_seq:]
 
+    def status(self) -> dict[str, int]:
+        done = sum(copy.is_copied for copy in self.copies.values())
+        return {"tables": len(self.copies), "copied": done, "waiting": len(self._wanted)}
+
     def close(self) -> None:
-        self._close_view()
+        for open_ in list(self._views):
+            self._close(open_)
         self._landed.close()

@@ -270,6 +270,14 @@ class Publisher:
         self._position = replace(self._position, in_progress=None)
         fail_point("extractor.abandon_produced")
 
+    def reset(self, incarnation: str) -> None:
+        """Forget where the source was read to: its next session begins capture anew. Durable when it returns."""
+        self._begin()
+        self.abandon()
+        self._marks, self._published = {}, {}
+        self._position = replace(self._position, incarnation=incarnation, copies=())
+        self._commit()
+
     # -- ending a batch ----------------------------------------------------------------------------------
 
     def commit(self, marks: Mapping[int, ThreadMark], all_at_end: bool, now_us: int) -> None:

@@ -24,7 +24,8 @@ from lowwater.times import now_us
 from lowwater.topics import Topic
 from lowwater_extractor import metrics
 from lowwater_extractor.clock import SourceClock
-from lowwater_extractor.copies import Copies, LandedChunks
+from lowwater_extractor.copies import Copies
+from lowwater_extractor.copy_rules import LandedChunks
 from lowwater_extractor.encoders import RegisteredEncoders, check_rules, column_rules
 from lowwater_extractor.lead import LeadLimit
 from lowwater_extractor.publish import Publisher
@@ -95,7 +96,8 @@ class Extractor(SessionService):
         self._admin.ensure(topics.lake_topics(group))
         landed = LandedChunks(self.kafka, self._codec, group)
         header = self._codec.headers[Copied.__name__]
-        return Copies(self.name, self._source, position.copies, landed, encoders, header)
+        schema_of = self._store.schema_text
+        return Copies(self.name, self._source, position.copies, landed, encoders, header, schema_of)
 
     def _read_position(self) -> Position:
         """The last position, under the next epoch."""
@@ -209,11 +211,15 @@ class _Session:
         self._marks = dict(polled.marks)
 
     def _look_after(self, copies: Copies) -> None:
+        copies.request(self._control.fold.get("source", self._name).control.copies)
+        copies.look_at_versions(self._stream.seen)
         chunks = copies.plan()
         if chunks:
             self._publisher.plan_copies(chunks, copies.copies.values())
             self._end_batch()
-        elif self._publisher.has_records:
+        if not copies.is_any_whole:
+            return
+        if self._publisher.has_records:
             # what makes a copy readable lies right behind marks that are published: nothing may come in between
             self._end_batch()
         copied = copies.copied(self._publisher.marks, self._publisher.published, now_us())
@@ -302,4 +308,5 @@ class _Session:
             "changes": publisher.changes_total,
             "in_progress": None if open_ is None else {"txid": open_.txid, "changes": open_.changes},
             "threads": threads,
+            "copies": self._copies.status() if self._copies is not None else {},
         }

@@ -71,6 +71,15 @@ class Polled:
     left_out: list[tuple[int, str, str]] = field(default_factory=list)
 
 
+class Check(NamedTuple):
+    """One thing that a database must have before capture can begin, and the words that mend it."""
+
+    name: str
+    is_good: bool
+    what: str
+    fix: str = ""
+
+
 class PlannedTable(NamedTuple):
     """A table's chunks, as a view of the database shows it."""
 
@@ -89,8 +98,8 @@ class TableView(Protocol):
         """The next tables; none if the view is not ready yet. Never waits."""
         ...
 
-    def keep(self) -> None:
-        """SourceLostError if it is no longer there."""
+    def keep(self) -> list[str]:
+        """Tables of which what was planned can no longer be read; SourceLostError if the view is gone."""
         ...
 
     def close(self) -> None: ...
@@ -110,6 +119,9 @@ class Encoders(Protocol):
 
 
 class Stream(Protocol):
+    #: each table's last version that a change came for, where the log tells versions
+    seen: dict[str, TableSchema]
+
     def poll(self, held: frozenset[int]) -> Polled:
         """Read what is there, a bounded amount, fairly over the threads; never wait for a thread.
 
@@ -136,6 +148,10 @@ class Source(Protocol):
 
     def discover(self) -> list[TableSchema]: ...
 
+    def check(self) -> list[Check]:
+        """What capture needs, asked of the live database; one that fails does not hide the next."""
+        ...
+
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
         """Read on from `resumes`; empty means from the start of capture.
 
@@ -145,6 +161,10 @@ class Source(Protocol):
 
     def tables_to_copy(self) -> list[TableSchema]:
         """Those whose rows may be older than the log; none if the config does not want them."""
+        ...
+
+    def filled_columns(self, table: str) -> set[str]:
+        """Columns that also have a value in rows which are older than they are: by a default, say."""
         ...
 
     def begin_view(self, tables: Sequence[str]) -> TableView: ...

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from lowwater import config, topics
@@ -16,12 +20,12 @@ from lowwater.bus.admin import Admin
 from lowwater.config import Settings
 from lowwater.control import ControlState, commit_control
 from lowwater.errors import ConfigError
-from lowwater.records import Control, Exclusion, Skip, Wanted
+from lowwater.records import Control, CopyRequest, Exclusion, Skip, Wanted
 from lowwater.schemas import open_store
 from lowwater_fleet.console import out
 from lowwater_fleet.services import get_json
 
-source_app = typer.Typer(help="Sources: list, status, pause, resume, stop.", no_args_is_help=True)
+source_app = typer.Typer(help="Sources: list, status, check, copy, reset, pause, resume, stop.", no_args_is_help=True)
 thread_app = typer.Typer(help="Threads: exclude one from the watermark, include it again.", no_args_is_help=True)
 group_app = typer.Typer(help="Groups: status, skip one transaction, try again.", no_args_is_help=True)
 
@@ -35,12 +39,16 @@ ReasonOption = Annotated[str, typer.Option("--reason", "-r", help="why; it is re
 DEFAULT_CONFIGS = (Path(".lowwater/up/fleet.yaml"), Path(".lowwater/demo/fleet.yaml"))
 
 
-def load(path: Path | None) -> Settings:
+def find(path: Path | None) -> Path:
     if path is None:
         path = next((default for default in DEFAULT_CONFIGS if default.exists()), None)
     if path is None:
         raise ConfigError("no config", hint="give --config, or set LOWWATER_CONFIG, or run `lowwater up` first")
-    return config.load(path)
+    return path
+
+
+def load(path: Path | None) -> Settings:
+    return config.load(find(path))
 
 
 def say(settings: Settings, kind: str, name: str, change: Callable[[Control], Control]) -> ControlState:
@@ -84,6 +92,70 @@ def source_status(name: str, config_file: ConfigOption = None, as_json: JsonOpti
     """One source: threads, marks, what is held, the error if it has one."""
     settings = load(config_file)
     _print(get_json(settings.source(name).http.port, "/status") or {"state": "not reachable"}, as_json)
+
+
+@source_app.command()
+def check(name: str, config_file: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Ask the live database for all that capture needs; each thing that it lacks with its fix."""
+    path = find(config_file)
+    config.load(path).source(name)
+    # by the extractor's own program: drivers are its own
+    command = [sys.executable, "-m", "lowwater_extractor", "--check", "--config", str(path), "--source", name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    found = json.loads(done.stdout) if done.stdout else []
+    if as_json:
+        _print(found, True)
+    else:
+        table = Table("", "", "what", "fix")
+        for one in found:
+            mark = "[green]✓[/]" if one["is_good"] else "[red]✗[/]"
+            table.add_row(mark, one["name"], escape(one["what"]), "" if one["is_good"] else escape(one["fix"]))
+        out.print(table)
+    if done.returncode:
+        raise typer.Exit(1)
+
+
+@source_app.command("reset")
+def reset_source(
+    name: str,
+    reason: ReasonOption,
+    is_sure: Annotated[bool, typer.Option("--yes", help="yes, what the log has in between is not captured")] = False,
+    config_file: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget where a source was read to: capture begins anew, and its tables are copied anew."""
+    path = find(config_file)
+    settings = config.load(path)
+    settings.source(name)
+    if not is_sure:
+        raise ConfigError(
+            f"the position of {name} would be forgotten",
+            hint="changes between it and now come only as far as new copies have them; say --yes if that is meant",
+        )
+    command = [sys.executable, "-m", "lowwater_extractor", "--reset", "--config", str(path), "--source", name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise typer.Exit(1)
+    _print(done.stdout.strip(), as_json)
+    # one that has stopped for an error waits for a word
+    _want(settings, name, Wanted.RUNNING, reason, as_json)
+
+
+@source_app.command()
+def copy(
+    name: str, table: str, reason: ReasonOption = "", config_file: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """Copy a table anew, `schema.table`, while its stream goes on: a full refresh. It replaces the copy before."""
+    settings = load(config_file)
+    settings.source(name)
+    word = CopyRequest(table, uuid.uuid4().hex[:12], reason)
+
+    def change(control: Control) -> Control:
+        kept = tuple(c for c in control.copies if c.table != table)
+        return replace(control, copies=(*kept, word), reason=reason)
+
+    state = say(settings, "source", name, change)
+    _print({"source": name, "copy": table, "request": word.request, "version": state.version}, as_json)
 
 
 @source_app.command()

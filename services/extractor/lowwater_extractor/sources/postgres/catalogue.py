@@ -20,7 +20,13 @@ _TABLES = """
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident,
        coalesce((SELECT i.indkey::int2[] FROM pg_index i
                  WHERE i.indrelid = c.oid AND (c.relreplident = 'i' AND i.indisreplident
-                       OR c.relreplident <> 'i' AND i.indisprimary)), '{}')
+                       OR c.relreplident = 'f' AND i.indisprimary
+                       -- one that is deferred does not tell rows apart while a transaction runs
+                       OR c.relreplident NOT IN ('i', 'f') AND i.indisprimary AND i.indimmediate)), '{}'),
+       NOT EXISTS (SELECT FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
+                   WHERE c.relkind = 'p' AND t.isleaf AND NOT (l.relreplident = 'f' OR EXISTS (
+                       SELECT FROM pg_index i WHERE i.indrelid = l.oid AND (l.relreplident = 'i' AND i.indisreplident
+                           OR l.relreplident = 'd' AND i.indisprimary AND i.indimmediate))))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema')
@@ -38,6 +44,18 @@ _KEY = """
 SELECT a.attname FROM pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY AS k(num, place)
 JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = k.num
 WHERE i.indrelid = %s AND i.indisprimary ORDER BY k.place"""
+
+
+_FILLED = """
+SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
+  AND (a.atthasdef OR a.atthasmissing OR a.attidentity <> '')"""
+
+_FILENODES = """
+SELECT p.relid::oid, pg_relation_filenode(p.relid)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace,
+     LATERAL (SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf UNION SELECT c.oid::regclass) p
+WHERE n.nspname = %s AND c.relname = %s AND pg_relation_filenode(p.relid) IS NOT NULL"""
 
 
 class DatabaseCatalogue:
@@ -69,11 +87,14 @@ class DatabaseCatalogue:
         if not rows:
             # dropped since, with the table that had it: what is left is the text of its values
             return PgType(oid, "text" if oid >= FIRST_USER_OID else "unknown")
-        name, kind, base, typmod, item, delimiter, category, _ = rows[0]
+        name, kind, base, typmod, item, delimiter, category, dimensions = rows[0]
         if kind == "d":
             of = self.type(base)
-            return replace(of, typmod=typmod if of.typmod < 0 else of.typmod)
-        if category == "A" and item:
+            return replace(
+                of, typmod=typmod if of.typmod < 0 else of.typmod, dimensions=of.dimensions or dimensions
+            )  # fmt: skip
+        # a vector (int2vector, oidvector) is of this category, too, and written otherwise
+        if category == "A" and item and not name.endswith("vector"):
             return PgType(oid, name, self.type(item), delimiter)
         return PgType(oid, name)
 
@@ -82,6 +103,13 @@ class DatabaseCatalogue:
 
     def primary_key(self, relation: int) -> tuple[str, ...]:
         return tuple(name for (name,) in self.ask(_KEY, relation, relation))
+
+    def filled_columns(self, namespace: str, table: str) -> set[str]:
+        return {name for (name,) in self.ask(_FILLED, namespace, table)}
+
+    def filenodes(self, namespace: str, table: str) -> dict[int, int]:
+        """Of the table and its partitions: a rewrite gives another one."""
+        return dict(self.ask(_FILENODES, namespace, table))
 
     def tables(self) -> list[CatalogueTable]:
         """All that could be captured, with their columns."""
@@ -92,7 +120,7 @@ class DatabaseCatalogue:
         return [self._table(row, columns[oid]) for oid, row in tables.items()]
 
     def _table(self, row: tuple[Any, ...], columns: list[tuple[Any, ...]]) -> CatalogueTable:
-        oid, namespace, name, _kind, identity, key_numbers = row
+        oid, namespace, name, _kind, identity, key_numbers, parts_have_identity = row
         as_text = set(self._config.as_text)
         made, pg_types = [], {}
         for column, type_oid, typmod, dimensions, _ in columns:
@@ -105,7 +133,7 @@ class DatabaseCatalogue:
         # the stream flags a key's columns in the table's order
         key = key if identity == "f" else tuple(column.name for column in made if column.name in key)
         schema = TableSchema(self._source, namespace, name, 0, tuple(made), () if identity == "n" else key)
-        return CatalogueTable(oid, identity, schema, pg_types)
+        return CatalogueTable(oid, identity, schema, pg_types, parts_have_identity)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -114,13 +142,15 @@ class DatabaseCatalogue:
 
 class CatalogueTable:
     def __init__(
-        self, oid: int, identity: str, schema: TableSchema, pg_types: dict[str, tuple[PgType, int, int]]
-    ) -> None:
+        self, oid: int, identity: str, schema: TableSchema, pg_types: dict[str, tuple[PgType, int, int]],
+        parts_have_identity: bool = True,
+    ) -> None:  # fmt: skip
         self.oid = oid
         self.identity = identity
         self.schema = schema
         #: column → type, modifier, dimensions
         self.pg_types = pg_types
+        self._parts_have_identity = parts_have_identity
 
     @property
     def name(self) -> str:
@@ -128,8 +158,8 @@ class CatalogueTable:
 
     @property
     def has_identity(self) -> bool:
-        """Whether updates and deletes can be told: by a key, or by the whole row."""
-        return bool(self.schema.key) or self.identity == "f"
+        """Whether updates and deletes can be told: by a key, or by the whole row; of partitions each by its own."""
+        return (bool(self.schema.key) or self.identity == "f") and self._parts_have_identity
 
 
 def is_wanted(patterns: list[str], table: str) -> bool:

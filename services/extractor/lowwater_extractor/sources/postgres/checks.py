@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from lowwater.errors import LowwaterError
+from lowwater_extractor.source import Check
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect_replication
@@ -23,14 +23,6 @@ WHERE c.oid = ANY(%s) AND NOT pg_has_role(c.relowner, 'USAGE')"""
 _FREE = """
 SELECT current_setting('max_replication_slots')::int - (SELECT count(*) FROM pg_replication_slots),
        current_setting('max_wal_senders')::int - (SELECT count(*) FROM pg_stat_replication)"""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    name: str
-    is_good: bool
-    what: str
-    fix: str = ""
 
 
 def check_source(config: PostgresConfig, source: str) -> list[Check]:

@@ -17,7 +17,10 @@ from lowwater_extractor.sources.postgres.text_values import SESSION_SETTINGS
 Rows = list[tuple[Any, ...]]
 
 #: a lost server can come back: these classes of SQLSTATE, and no answer at all
-_PASSING = ("08", "57P01", "57P02", "57P03", "53300")
+_PASSING = ("08", "57P01", "57P02", "57P03", "53300", "55006")
+#: the same of a connection that is being made; a server's own no is FATAL (in English, or as it is translated)
+_PASSING_WORDS = ("the database system is", "too many", "connection slots", "max_wal_senders", "terminating connection")
+_REFUSED_WORDS = ("FATAL:", "authentication failed", "no pg_hba.conf entry", "does not exist", "no password supplied")
 
 
 def conninfo_of(config: PostgresConfig, source: str, **more: str) -> str:
@@ -74,16 +77,19 @@ def named_errors(source: str, what: str) -> Iterator[None]:
 def as_source_error(error: psycopg.Error, source: str, what: str) -> SourceError:
     state = error.sqlstate or ""
     text = (error.diag.message_primary or str(error)).strip()
-    if state.startswith("28"):
+    if state.startswith("28") or (not state and _is_refused_login(text)):
         return SourceError(
-            f"{what}: {text}", source=source, hint="check user, password and pg_hba.conf (it needs `replication`, too)"
+            f"{what}: {text}",
+            source=source,
+            hint="check database, user, password, the role's REPLICATION and pg_hba.conf; then resume the source",
         )
     is_lost = isinstance(error, psycopg.OperationalError) and (not state or state.startswith(_PASSING))
-    if is_lost and not _is_refused_login(text):
+    if is_lost:
         return SourceLostError(f"{what}: {text}", source=source, hint="it is tried again; is the server up?")
     return SourceError(f"{what}: {text}{f' ({state})' if state else ''}", source=source)
 
 
 def _is_refused_login(text: str) -> bool:
     """libpq has no SQLSTATE for what fails while a connection is made."""
-    return any(words in text for words in ("authentication failed", "no pg_hba.conf entry", "does not exist"))
+    is_passing = any(words in text for words in _PASSING_WORDS)
+    return not is_passing and any(words in text for words in _REFUSED_WORDS)

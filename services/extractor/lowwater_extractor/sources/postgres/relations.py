@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import Column, TableSchema
-from lowwater.errors import LogUnknownError
+from lowwater.errors import CodecError, LogUnknownError
 from lowwater_extractor.source import Encoders, Frame
 from lowwater_extractor.sources.postgres.messages import RelationMessage
 from lowwater_extractor.sources.postgres.text_values import Convert
@@ -22,6 +22,8 @@ from lowwater_extractor.sources.postgres.types import PgType, column_type
 
 _SIZE = struct.Struct(">I").unpack_from
 _TEXT, _NULL, _UNCHANGED = b"tnu"
+#: what reading a text that is not of its type can raise
+_ERRORS = (CodecError, ValueError, ArithmeticError, IndexError)
 
 #: (message, place of the tuple, places of columns that the log did not carry) → values, place behind the tuple
 ReadRow = Callable[[bytes, int, list[int]], tuple[list[Any], int]]
@@ -39,10 +41,9 @@ class Catalogue(Protocol):
     def primary_key(self, relation: int) -> tuple[str, ...]: ...
 
 
-def _compile(converts: list[Convert], where: str) -> ReadRow:
+def _compile(converts: list[Convert], names: list[str], source: str, where: str) -> ReadRow:
     """Unrolled: a loop with a look-up for each value takes twice as long."""
     lines = [
-        "def read(m, p, u):",
         f"    if m[p] << 8 | m[p + 1] != {len(converts)}:",
         "        raise wrong(m, p)",
         "    p += 2",
@@ -64,15 +65,36 @@ def _compile(converts: list[Convert], where: str) -> ReadRow:
         ]
     lines.append(f"    return [{', '.join(f'v{i}' for i in range(len(converts)))}], p")
 
+    body = ["def read(m, p, u):", "    n = p", "    try:", *(f"    {line}" for line in lines)]
+    body += ["    except ERRORS as error:", "        raise explain(m, n, error) from error"]
+
     def wrong(m: bytes, at: int) -> LogUnknownError:
         return LogUnknownError(
             f"a row of {where} does not fit its relation: {m[at : at + 32].hex(' ')}",
             hint="report it with the server's version; nothing behind this was captured",
         )
 
-    scope: dict[str, Any] = {"S": _SIZE, "wrong": wrong, **{f"c{i}": c for i, c in enumerate(converts)}}
+    def explain(m: bytes, at: int, error: Exception) -> Exception:
+        """Which column it was: looked for only once it has gone wrong. The value stays out of the message."""
+        at += 2
+        for name, convert in zip(names, converts, strict=True):
+            if m[at] != _TEXT:
+                at += 1
+                continue
+            end = at + 5 + _SIZE(m, at + 1)[0]
+            try:
+                convert(m[at + 5 : end])
+            except _ERRORS as cause:
+                what = cause.what if isinstance(cause, CodecError) else "its text does not read as its type"
+                hint = (isinstance(cause, CodecError) and cause.hint) or "capture the column `as_text`, and report it"
+                return CodecError(f"{where}.{name}: {what}", source=source, thread=1, hint=hint)
+            at = end
+        return error
+
+    scope: dict[str, Any] = {"S": _SIZE, "wrong": wrong, "explain": explain, "ERRORS": _ERRORS}
+    scope |= {f"c{i}": c for i, c in enumerate(converts)}
     # built from numbers only: no name of a table or column gets into it
-    exec("\n".join(lines), scope)
+    exec("\n".join(body), scope)
     read: ReadRow = scope["read"]
     return read
 
@@ -126,13 +148,17 @@ class RelationMaker:
         self._encoders = encoders
         self._as_text = as_text
         self._made: dict[RelationMessage, Relation] = {}
+        #: each table's last version
+        self.seen: dict[str, TableSchema] = {}
 
     def relation(self, message: RelationMessage) -> Relation:
         """The server sends a message again after every reconnect and invalidation: mostly it says nothing new."""
         types = [self._catalogue.type(column.type_oid) for column in message.columns]
         has_arrays = any(type_.item is not None for type_ in types)
         if message.identity != "f" and not has_arrays and message in self._made:
-            return self._made[message]
+            known = self._made[message]
+            self.seen[known.table.full_name] = known.table
+            return known
         dimensions = self._catalogue.dimensions(message.oid) if has_arrays else {}
         where = f"{message.namespace}.{message.name}"
         columns, converts = [], []
@@ -143,11 +169,16 @@ class RelationMaker:
             converts.append(found.convert)
         table = TableSchema(self._source, message.namespace, message.name, 0, tuple(columns), self._key(message))
         table = self._encoders.versioned(table)
-        relation = Relation(table, self._encoders.encoder(table), _compile(converts, where))
+        relation = Relation(
+            table, self._encoders.encoder(table), _compile(converts, [c.name for c in columns], self._source, where)
+        )
         self._made[message] = relation
+        self.seen[where] = table
         return relation
 
     def _key(self, message: RelationMessage) -> tuple[str, ...]:
         if message.identity == "f":
-            return self._catalogue.primary_key(message.oid)
+            key = self._catalogue.primary_key(message.oid)
+            # asked now, of a change that may be old: a key of columns that were not there yet is none
+            return key if set(key) <= {column.name for column in message.columns} else ()
         return tuple(column.name for column in message.columns if column.is_key)

@@ -14,6 +14,8 @@ from lowwater_extractor.sources.postgres.connect import connect_replication, nam
 from lowwater_extractor.sources.postgres.lsn import Lsn, format_lsn
 from lowwater_extractor.sources.postgres.messages import EPOCH_2000_US
 
+#: classes of SQLSTATE after which the server can come back; and none at all
+_PASSING = ("57", "08")
 _STATUS = struct.Struct(">cQQQqB")
 #: the server ends a connection that is silent for wal_sender_timeout, a minute unless told otherwise
 STATUS_SECONDS = 5.0
@@ -64,6 +66,8 @@ class Replication:
                 hint="the slot was dropped or invalidated, so log is lost that was not captured: reset the source's "
                 "position, and its tables are copied anew",
             )  # fmt: skip
+        if not state or state.startswith(_PASSING):
+            return SourceLostError(f"START_REPLICATION: {text}", source=self._source, hint="it is tried again")
         return SourceError(f"START_REPLICATION: {text} ({state})", source=self._source)
 
     def receive(self) -> bytes | None:
@@ -88,7 +92,7 @@ class Replication:
                 text, source=self._source, hint="the publication was dropped: restore it, and reset the source's "
                 "position if changes were written meanwhile",
             )  # fmt: skip
-        if not state or state.startswith(("57", "08")):
+        if not state or state.startswith(_PASSING):
             return SourceLostError(text, source=self._source, hint="it is tried again; is the server up?")
         return SourceError(f"{text} ({state})", source=self._source)
 

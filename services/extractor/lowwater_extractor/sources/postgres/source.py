@@ -11,10 +11,10 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.positions import Order
 from lowwater.records import Chunk
-from lowwater_extractor.source import Encoders, Stream, TableView
+from lowwater_extractor.source import Check, Encoders, Stream, TableView
 from lowwater_extractor.sources.postgres.assemble import THREAD
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue, is_wanted
-from lowwater_extractor.sources.postgres.checks import Check, check_source
+from lowwater_extractor.sources.postgres.checks import check_source
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect_replication, query
 from lowwater_extractor.sources.postgres.setup import Setup
@@ -68,6 +68,13 @@ class Postgres:
 
     def tables_to_copy(self) -> list[TableSchema]:
         return self.discover() if self.config.copy_tables else []
+
+    def filled_columns(self, table: str) -> set[str]:
+        catalogue = DatabaseCatalogue(self.config, self.name)
+        try:
+            return catalogue.filled_columns(*table.split(".", 1))
+        finally:
+            catalogue.close()
 
     def begin_view(self, tables: Sequence[str]) -> TableView:
         return SnapshotView(self.config, self.name, tables)

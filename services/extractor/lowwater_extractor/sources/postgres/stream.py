@@ -66,6 +66,7 @@ class PostgresStream:
         self._space = SpillSpace(config.spill_directory)
         self._replication = Replication(config, source, setup.slot, setup.publications, start)
         maker = RelationMaker(source, catalogue, encoders, frozenset(config.as_text))
+        self.seen = maker.seen
         tick = self._replication.status
         self._assembler = Assembler(source, maker.relation, self._space, config.spill_bytes_max, tick)
         #: everything that commits up to here has been handed over

@@ -47,8 +47,9 @@ class PgType:
     #: of an array: what its items are
     item: PgType | None = None
     delimiter: str = ","
-    #: of a domain: the modifier that it fixes
+    #: of a domain: the modifier and the dimensions that it fixes
     typmod: int = -1
+    dimensions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def column_type(pg: PgType, typmod: int, dimensions: int = 0, *, as_text: bool =
         typmod = pg.typmod
     if pg.item is not None:
         item = column_type(pg.item, typmod)
-        depth = max(1, dimensions)
+        depth = max(1, dimensions, pg.dimensions)
         type_ = item.type
         for _ in range(depth):
             type_ = t.array(type_)

@@ -23,7 +23,7 @@ from lowwater.errors import SourceError, SourceLostError
 from lowwater.positions import Order
 from lowwater_extractor.source import PlannedTable
 from lowwater_extractor.sources.postgres import metrics
-from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
+from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.postgres.chunks import plan_chunks
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect, connect_replication, named_errors, query
@@ -46,7 +46,9 @@ class SnapshotView:
         self._low = Order(0, 0)
         self._made_at = time.monotonic()
         self._kept_at = self._made_at
-        self._tables: dict[str, Any] = {}
+        self._catalogue: DatabaseCatalogue | None = None
+        self._tables: dict[str, CatalogueTable] = {}
+        self._filenodes: dict[str, dict[int, int]] = {}
         self._maker: psycopg.Connection[Any] | None = connect_replication(config, source)
         self._ask_for_slot(self._maker)
 
@@ -96,8 +98,8 @@ class SnapshotView:
         ((self._snapshot,),) = query(holder, self._source, "SELECT pg_export_snapshot()")
         self._holder = holder
         # as the snapshot shows them: one that was altered since has another version there than in the stream
-        catalogue = DatabaseCatalogue(self._config, self._source, holder)
-        self._tables = {table.name: table for table in catalogue.tables() if table.name in self._left}
+        self._catalogue = DatabaseCatalogue(self._config, self._source, holder)
+        self._tables = {table.name: table for table in self._catalogue.tables() if table.name in self._left}
         _log.info("snapshot", source=self._source, snapshot=self._snapshot, low=str(self._low))
 
     def plan(self, tables_max: int) -> list[PlannedTable]:
@@ -119,22 +121,29 @@ class SnapshotView:
                     self._config.chunk_rows,
                     snapshot=self._snapshot,
                 )
+            self._filenodes[name] = self._filenodes_of(name)
             chunks = [(chunk.bounds.encode(), chunk.rows_estimate) for chunk in planned]
             found.append(PlannedTable(table.schema, self._low, self._low, chunks))
         return found
 
-    def keep(self) -> None:
+    def keep(self) -> list[str]:
+        """A table that was rewritten has its rows in other places, or seems empty to this snapshot."""
         now = time.monotonic()
         age_hours = (now - self._made_at) / 3600
         metrics.SNAPSHOT_SECONDS.labels(self._source).set(now - self._made_at)
         metrics.SNAPSHOT_ALARM.labels(self._source).set(age_hours > self._config.snapshot_hours_alarm)
         if self._holder is None or now - self._kept_at < _KEEP_SECONDS:
-            return
+            return []
         self._kept_at = now
         try:
             query(self._holder, self._source, "SELECT 1")
         except SourceError as error:
             raise SourceLostError(f"the snapshot of a copy is lost: {error.what}", source=self._source) from error
+        return [name for name, planned in self._filenodes.items() if self._filenodes_of(name) != planned]
+
+    def _filenodes_of(self, name: str) -> dict[int, int]:
+        assert self._catalogue is not None
+        return self._catalogue.filenodes(*name.split(".", 1))
 
     def close(self) -> None:
         for connection in (self._maker, self._holder):

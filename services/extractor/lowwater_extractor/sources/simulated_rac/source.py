@@ -13,7 +13,7 @@ from lowwater.codec.table import TableSchema
 from lowwater.errors import SourceError
 from lowwater.positions import Order
 from lowwater.records import Chunk
-from lowwater_extractor.source import Encoders, Stream, TableView
+from lowwater_extractor.source import Check, Encoders, Stream, TableView
 from lowwater_extractor.sources.simulated_rac.assembly import Assembler
 from lowwater_extractor.sources.simulated_rac.changes import FrameMaker
 from lowwater_extractor.sources.simulated_rac.log import Layout, read_control
@@ -56,6 +56,11 @@ class SimulatedRac:
     def discover(self) -> list[TableSchema]:
         return [table_from_json(self.name, raw) for raw in read_control(self._layout).tables.values()]
 
+    def check(self) -> list[Check]:
+        is_there = self._layout.control.exists()
+        where = str(self.config.directory)
+        return [Check("directory", is_there, where, "start the cluster: it writes its control file there first")]
+
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
         control = read_control(self._layout)
         left_out: list[tuple[int, str, str]] = []
@@ -89,6 +94,9 @@ class SimulatedRac:
     def tables_to_copy(self) -> list[TableSchema]:
         """None: start capture before the cluster's first transaction, and all rows come from the log."""
         return []
+
+    def filled_columns(self, table: str) -> set[str]:
+        return set()
 
     def begin_view(self, tables: Sequence[str]) -> TableView:
         raise self._no_copy(", ".join(tables))

@@ -25,6 +25,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lowwater.codec.table import TableSchema
 from lowwater.errors import IncarnationError
 from lowwater.positions import ORDER_MIN, Order
 from lowwater_extractor.source import Polled, SourceTransaction, ThreadMark, ThreadState
@@ -74,6 +75,8 @@ class SimulatedRacStream:
         announce: bool,
     ) -> None:
         self._source = source
+        #: its versions need no new copy: all rows come from the log
+        self.seen: dict[str, TableSchema] = {}
         self._layout = layout
         self._assembler = assembler
         self._space = space

@@ -1,0 +1,62 @@
+"""`lowwater-extractor --reset`: forget a source's position, under its own transactional id.
+
+Whoever runs the source now is fenced. Its next session begins capture anew: a new slot, say, and new copies. What
+was published stays; what the log had in between is not captured, but for what the copies bring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from lowwater import config, topics
+from lowwater.bus.admin import Admin
+from lowwater.bus.consumer import read_to_end
+from lowwater.bus.producer import TransactionalProducer
+from lowwater.config import Settings
+from lowwater.errors import LowwaterError
+from lowwater.records import Position
+from lowwater.schemas import open_store
+from lowwater.service import EXIT_ERROR, EXIT_STOPPED
+from lowwater_extractor.clock import SourceClock
+from lowwater_extractor.encoders import RegisteredEncoders, column_rules
+from lowwater_extractor.publish import Publisher
+from lowwater_extractor.sources import open_source
+
+
+def reset(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="lowwater-extractor --reset", description=__doc__)
+    parser.add_argument("--config", help="the fleet's YAML file (default: $LOWWATER_CONFIG)")
+    parser.add_argument("--source", required=True, help="the source, by its name in the config")
+    given = parser.parse_args(arguments)
+    try:
+        said = _reset(config.load(given.config), given.source)
+    except LowwaterError as error:
+        sys.stderr.write(f"lowwater-extractor: {error}\n")
+        return EXIT_ERROR
+    sys.stdout.write(said + "\n")
+    return EXIT_STOPPED
+
+
+def _reset(settings: Settings, name: str) -> str:
+    source = settings.source(name)
+    incarnation = open_source(name, source.kind, source.config).incarnation()
+    admin = Admin(settings.kafka)
+    admin.wait_for_broker(10)
+    admin.ensure([*topics.shared_topics(), *topics.source_topics(name, source)])
+    store = open_store(settings)
+    codec = store.record_codec()
+    producer = TransactionalProducer(settings.kafka, f"lowwater.{name}")
+    try:
+        producer.init()
+        messages, _ = read_to_end(settings.kafka, topics.positions(name))
+        if not messages:
+            return f"{name} has no position yet"
+        last = codec.decode(messages[-1].value() or b"", Position)
+        encoders = RegisteredEncoders(store, topics.changes(name), column_rules(source.columns))
+        clock = SourceClock(last.clock_us, 0)
+        Publisher(producer, codec, encoders, source.batch, source.partitions, last, clock).reset(incarnation)
+    finally:
+        producer.close()
+    threads = ", ".join(f"thread {t.thread} at {t.mark}" for t in last.threads) or "nothing"
+    return f"{name}: the position was {threads}; capture begins anew at the next start"

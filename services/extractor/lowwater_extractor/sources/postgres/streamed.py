@@ -1,0 +1,107 @@
+"""The changes of a transaction that is too large for memory, or is still running: kept as they came, on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lowwater_extractor.source import Frame
+from lowwater_extractor.sources.postgres.messages import RelationMessage
+from lowwater_extractor.sources.postgres.relations import Relation
+from lowwater_extractor.spill import Segment, SpillFile, SpillSpace
+
+
+class Rows:
+    """Rows in memory up to a limit, then on disk; in the order in which they came."""
+
+    def __init__(self, space: SpillSpace, bytes_max: int) -> None:
+        self._space = space
+        self._bytes_max = bytes_max
+        self._rows: list[bytes] = []
+        self._numbers: list[int] = []
+        self._held = 0
+        self._file: SpillFile | None = None
+        self.bytes = 0
+
+    def add(self, row: bytes, number: int) -> None:
+        self._rows.append(row)
+        self._numbers.append(number)
+        self._held += len(row)
+        self.bytes += len(row)
+        if self._held > self._bytes_max:
+            if self._file is None:
+                self._file = self._space.file()
+            self._file.append((self._rows, self._numbers))
+            self._rows, self._numbers, self._held = [], [], 0
+
+    def __iter__(self) -> Iterator[Segment]:
+        if self._file is not None:
+            yield from self._file
+        if self._rows:
+            yield self._rows, self._numbers
+
+
+class SpilledFrames:
+    def __init__(self, rows: Rows, tick: Callable[[], None]) -> None:
+        self._rows = rows
+        self._tick = tick
+        self.count = sum(len(segment) for segment, _ in rows)
+
+    def __iter__(self) -> Iterator[Frame]:
+        for rows, _ in self._rows:
+            self._tick()
+            for row in rows:
+                yield row[:5], row[5:]
+
+
+@dataclass
+class Streamed:
+    """A transaction that is still running."""
+
+    rows: Rows
+    #: a shape that is not committed yet counts in here only
+    shapes: list[RelationMessage] = field(default_factory=list)
+    by_oid: dict[bytes, int] = field(default_factory=dict)
+    #: how many changes of a subtransaction have a shape; the number, subxid << 32 | shape, stands beside each row
+    counts: dict[int, int] = field(default_factory=dict)
+    aborted: set[int] = field(default_factory=set)
+
+    def add_shape(self, oid: bytes, message: RelationMessage) -> int:
+        self.shapes.append(message)
+        self.by_oid[oid] = len(self.shapes) - 1
+        return self.by_oid[oid]
+
+
+class StreamedChanges:
+    """Decoded at each iteration: a large transaction is never in memory as a whole."""
+
+    def __init__(
+        self, streamed: Streamed, relations: Mapping[int, Relation], ts_us: int, tick: Callable[[], None]
+    ) -> None:
+        self._streamed = streamed
+        #: by the shape's number
+        self._relations = relations
+        self._ts_us = ts_us
+        self._tick = tick
+
+    def __iter__(self) -> Iterator[Frame]:
+        aborted, relations = self._streamed.aborted, self._relations
+        for rows, numbers in self._streamed.rows:
+            # it may take minutes to publish: the server must hear of us meanwhile
+            self._tick()
+            for row, number in zip(rows, numbers, strict=True):
+                if number >> 32 not in aborted:
+                    yield _frame(relations[number & 0xFFFFFFFF], row, self._ts_us)
+
+
+def _frame(relation: Relation, m: bytes, ts_us: int) -> Frame:
+    """`m`: a change from its letter on, without the subtransaction's id."""
+    match m[0]:
+        case 0x49:
+            return relation.insert(m, 5, ts_us)
+        case 0x55:
+            return relation.update(m, 5, ts_us)
+        case 0x44:
+            return relation.delete(m, 5, ts_us)
+        case _:
+            return relation.truncate(ts_us)
