@@ -31,7 +31,7 @@ from lowwater_fleet.services import Service
 
 _SPARK = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
 _TABLE = "CREATE TABLE t (id bigint PRIMARY KEY, branch int, owner text, cents bigint, at timestamptz)"
-_ROWS = "SELECT n, n % 16, 'owner number ' || n, 1000000 + n, now() FROM generate_series(%s::bigint, %s::bigint) n"
+_ROWS = "SELECT n, n %% 16, 'owner number ' || n, 1000000 + n, now() FROM generate_series(%s::bigint, %s::bigint) n"
 
 #: reads a slot to the end of the work, and does nothing with it
 _DRAIN = """

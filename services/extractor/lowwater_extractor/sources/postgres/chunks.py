@@ -109,6 +109,11 @@ class Bounds:
             yield sql.SQL("({} >= {}) IS NOT TRUE").format(key, _row([sql.Literal(v) for v in self.to_key]))
 
     @property
+    def qualified(self) -> str:
+        """For a cast to regclass."""
+        return sql.Identifier(self.schema, self.table).as_string(None)
+
+    @property
     def relation(self) -> sql.Composable:
         """Behind FROM."""
         return sql.SQL("ONLY {}" if self.only else "{}").format(sql.Identifier(self.schema, self.table))
@@ -169,7 +174,23 @@ def plan_chunks(
     *,
     snapshot: str = "",
 ) -> list[PlannedChunk]:
-    """At least one, also of an empty table. Nothing here needs to be exact: bounds cover what comes later, too."""
+    """At least one, also of an empty table. Nothing here needs to be exact: bounds cover what comes later, too.
+
+    No lock outlives this call, also in a transaction that is kept open: a copy takes hours, and must not hold up an
+    ALTER TABLE. What such a one does to the rows is noticed when they are read.
+    """
+    with connection.transaction(force_rollback=True):
+        return _plan(connection, namespace, table, key, rows_per_chunk, snapshot)
+
+
+def _plan(
+    connection: psycopg.Connection[Any],
+    namespace: str,
+    table: str,
+    key: tuple[str, ...],
+    rows_per_chunk: int,
+    snapshot: str,
+) -> list[PlannedChunk]:
     found = connection.execute(_RELATION, (namespace, table)).fetchone()
     if found is None:
         raise SourceError(

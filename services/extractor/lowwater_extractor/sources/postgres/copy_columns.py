@@ -16,7 +16,7 @@ from lowwater_extractor.sources.postgres.read import CopyColumn, read_chunk
 from lowwater_extractor.sources.postgres.types import column_type
 
 _COLUMNS = """
-SELECT a.attname, a.atttypid, a.atttypmod, a.attndims
+SELECT a.attname, a.atttypid, a.atttypmod, a.attndims, a.attnum
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 ORDER BY a.attnum"""
@@ -25,9 +25,9 @@ ORDER BY a.attnum"""
 def copy_columns(catalogue: DatabaseCatalogue, schema: str, table: str, as_text: frozenset[str]) -> list[CopyColumn]:
     """`as_text`: names of columns."""
     found = []
-    for name, oid, typmod, dimensions in catalogue.ask(_COLUMNS, schema, table):
+    for name, oid, typmod, dimensions, attnum in catalogue.ask(_COLUMNS, schema, table):
         pg = catalogue.type(oid)
-        found.append(CopyColumn(name, column_type(pg, typmod, dimensions, as_text=name in as_text), pg))
+        found.append(CopyColumn(name, column_type(pg, typmod, dimensions, as_text=name in as_text), pg, attnum))
     return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,16 @@ _NO_SNAPSHOT = ("22023", "42704", "55000")
 _NO_RELATION = ("42P01", "42703", "42704")
 _LOST = ("08", "57P01", "57P02", "57P03", "53300")
 
+#: what a catalogue's table says is as old as the snapshot; what a function says is of now
+_NAMES = sql.SQL(
+    "SELECT attnum::int4, attname::text FROM pg_catalog.pg_attribute"
+    " WHERE attrelid = {relation}::regclass AND attnum > 0 AND NOT attisdropped"
+)
+_FILES = sql.SQL(
+    "SELECT relfilenode::int8, pg_catalog.pg_relation_filenode(oid)::int8 FROM pg_catalog.pg_class"
+    " WHERE oid = {relation}::regclass"
+)
+
 #: from a column as it was read to a column of the lake
 Build = Callable[[pa.Array, pa.DataType], pa.Array]
 
@@ -55,6 +65,14 @@ class CopyColumn:
     name: str
     column_type: ColumnType
     pg: PgType
+    #: its place in the table, which it keeps under any name; 0: not known
+    attnum: int = 0
+    #: its name as of the snapshot, by which the plan knows it
+    planned: str = ""
+
+    @property
+    def known_as(self) -> str:
+        return self.planned or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +98,10 @@ def read_chunk(
     `avro` is the table version that the chunk was planned with, `columns` are what the table has now, in any order.
     SnapshotGoneError: this chunk can no longer be read; a new plan will replace it.
     """
-    reads = plan_reads(columns, avro, rules or ColumnRules())
-    schema = pa.schema([read.field for read in reads])
-    query = _query(bounds, reads)
     with _session(conninfo, bounds) as cursor:
+        reads = plan_reads(_as_planned(cursor, columns, bounds), avro, rules or ColumnRules())
+        schema = pa.schema([read.field for read in reads])
+        query = _query(bounds, reads)
         with _named(bounds, "read"):
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             cursor.execute(query)
@@ -92,6 +110,7 @@ def read_chunk(
             with _named(bounds, "read"):
                 found = next(batches, None)
             if found is None:
+                _check_not_rewritten(cursor, bounds)
                 return
             batch = _built(found, reads, schema, bounds)
             for start in range(0, batch.num_rows, batch_rows):
@@ -105,9 +124,9 @@ def plan_reads(columns: Sequence[CopyColumn], avro: str, rules: ColumnRules) -> 
     """One for each column of the lake."""
     about = json.loads(avro)["lowwater"]
     where = f"{about['namespace']}.{about['table']}"
-    made = tuple(Column(column.name, column.column_type.type) for column in columns)
+    made = tuple(Column(column.known_as, column.column_type.type) for column in columns)
     # the key is the published one's: that of the table may have changed since
-    key = tuple(name for name in about["key"] if any(name == column.name for column in columns))
+    key = tuple(name for name in about["key"] if any(name == column.known_as for column in columns))
     table = TableSchema(about["source"], about["namespace"], about["table"], about["version"], made, key)
     shown = {found.column.name: found for found in published(table, rules)[1]}
     reads = []
@@ -234,6 +253,23 @@ def _session(conninfo: str, bounds: Bounds) -> Iterator[adbc.Cursor]:
             for name, value in SESSION_SETTINGS.items():
                 cursor.execute(sql.SQL("SET LOCAL {} = {}").format(sql.Identifier(name), value).as_string(None))
         yield cursor
+
+
+def _as_planned(cursor: adbc.Cursor, columns: Sequence[CopyColumn], bounds: Bounds) -> list[CopyColumn]:
+    """Under the names that they had when the snapshot was taken: a column may have got another one since."""
+    with _named(bounds, "look at the columns"):
+        cursor.execute(_NAMES.format(relation=sql.Literal(bounds.qualified)).as_string(None))
+        names: dict[int, str] = dict(cursor.fetchall())
+    return [replace(column, planned=names.get(column.attnum, "")) for column in columns]
+
+
+def _check_not_rewritten(cursor: adbc.Cursor, bounds: Bounds) -> None:
+    """Asked once all is read, while the table is locked: rows may be in other places now, or seem to be nowhere."""
+    with _named(bounds, "look at the table"):
+        cursor.execute(_FILES.format(relation=sql.Literal(bounds.qualified)).as_string(None))
+        [(then, now)] = cursor.fetchall()
+    if now is not None and then != now:
+        raise _changed(f"{bounds.schema}.{bounds.table} was rewritten")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lowwater.codec.encoder import TableEncoder
+from lowwater.codec.encoder import TableEncoder, WholeRow
 from lowwater.codec.table import Column, TableSchema
 from lowwater.errors import CodecError, LogUnknownError
 from lowwater_extractor.source import Encoders, Frame
@@ -106,10 +106,9 @@ class Relation:
     table: TableSchema
     encoder: TableEncoder
     read: ReadRow
-
-    @property
-    def header(self) -> bytes:
-        return self.encoder.header
+    header: bytes
+    #: of a whole row
+    encode_insert: WholeRow
 
     def insert(self, m: bytes, at: int, ts_us: int) -> Frame:
         """`at`: behind the relation's oid."""
@@ -169,9 +168,9 @@ class RelationMaker:
             converts.append(found.convert)
         table = TableSchema(self._source, message.namespace, message.name, 0, tuple(columns), self._key(message))
         table = self._encoders.versioned(table)
-        relation = Relation(
-            table, self._encoders.encoder(table), _compile(converts, [c.name for c in columns], self._source, where)
-        )
+        encoder = self._encoders.encoder(table)
+        read = _compile(converts, [c.name for c in columns], self._source, where)
+        relation = Relation(table, encoder, read, encoder.header, encoder.insert)
         self._made[message] = relation
         self.seen[where] = table
         return relation

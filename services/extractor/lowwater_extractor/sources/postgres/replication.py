@@ -70,18 +70,26 @@ class Replication:
             return SourceLostError(f"START_REPLICATION: {text}", source=self._source, hint="it is tried again")
         return SourceError(f"START_REPLICATION: {text} ({state})", source=self._source)
 
-    def receive(self) -> bytes | None:
-        """The next message, or None if there is none now."""
+    def receive(self, bytes_max: int) -> tuple[list[bytes], bool]:
+        """What has come, up to about so many bytes; and whether that was all."""
+        found: list[bytes] = []
+        get = self._pg.get_copy_data
+        is_fresh = False
         with named_errors(self._source, "read the log"):
-            size, data = self._pg.get_copy_data(1)
-            if not size:
-                self._pg.consume_input()
-                size, data = self._pg.get_copy_data(1)
-        if size > 0:
-            return bytes(data)
-        if size == 0:
-            return None
-        raise self._ended()
+            while bytes_max > 0:
+                size, data = get(1)
+                if size > 0:
+                    found.append(bytes(data))
+                    bytes_max -= size
+                    is_fresh = False
+                elif size < 0:
+                    raise self._ended()
+                elif is_fresh:
+                    return found, True
+                else:
+                    self._pg.consume_input()
+                    is_fresh = True
+        return found, False
 
     def _ended(self) -> SourceError:
         result = self._pg.get_result()

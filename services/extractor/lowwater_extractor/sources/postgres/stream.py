@@ -100,15 +100,9 @@ class PostgresStream:
 
     def _read(self) -> None:
         """What has come, up to a limit."""
-        receive, feed = self._replication.receive, self._assembler.feed
-        budget = self._config.read_bytes
-        self._is_empty = False
-        while budget > 0:
-            message = receive()
-            if message is None:
-                self._is_empty = True
-                break
-            budget -= len(message)
+        feed = self._assembler.feed
+        found, self._is_empty = self._replication.receive(self._config.read_bytes)
+        for message in found:
             if message[0] == _XLOG_DATA:
                 feed(message)
             elif message[0] == _KEEPALIVE:

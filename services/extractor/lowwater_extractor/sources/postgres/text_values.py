@@ -103,7 +103,15 @@ def instant(v: bytes) -> int:
     """As a timestamp, with `+00` behind it: the session's zone is UTC."""
     if v[-3:] == b"+00" and v[10:11] == b" " and v[4:5] == b"-":
         return days(v[:10]) * _DAY_US + _clock_us(v[11:19]) + _fraction_us(v[20:-3])
-    return _far(v.replace(b"+00", b""))
+    if v.endswith(b"infinity"):
+        return _far(v)
+    bare = v.removesuffix(b" BC")
+    if not bare.endswith(b"+00"):
+        raise CodecError(
+            "an instant that is not in UTC",
+            hint="does something between here and the server (a pooler) drop the session's settings? connect directly",
+        )
+    return _far(bare[:-3] + v[len(bare) :])
 
 
 def _far(v: bytes) -> int:
