@@ -47,6 +47,7 @@ FAIL_POINTS: dict[str, str] = {
     "copy.some_files": "in a task: a chunk's files are in the store, those of other chunks need not be",
     "copy.files_written": "all files of a copy's attempt are in the store, no manifest",
     "copy.manifest_created": "a copy's manifest is there, its answer not yet looked at",
+    "copy.landed_produced": "a copy's Landed produced, Kafka transaction not yet committed",
     "copy.mirrored": "a copy's Landed is committed to the ledger topic",
     "sweep.some_deleted": "some of the files that nobody needs are deleted, others not yet",
 }

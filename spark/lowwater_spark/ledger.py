@@ -59,6 +59,8 @@ class Draft:
     states_seen: tuple[tuple[str, frozenset[str]], ...] = ()
     # of a copy
     closed_copies: tuple[str, ...] = ()
+    #: chunks of those that it knew to have landed
+    closed_chunks: frozenset[tuple[str, int]] = frozenset()
 
 
 def land_attempt(from_offset: int) -> str:
@@ -74,6 +76,11 @@ def attempt_from_offset(attempt: str) -> int | None:
 def compact_attempt(seen_n: int) -> str:
     """Its name tells the newest manifest that it knew: what conflicts with it comes behind that one."""
     return f"compact-{seen_n:020}-{uuid.uuid4().hex[:12]}"
+
+
+def copy_attempt(seen_n: int) -> str:
+    """As a compaction's."""
+    return f"copy-{seen_n:020}-{uuid.uuid4().hex[:12]}"
 
 
 def state_paths(chain: Chain, table: str) -> frozenset[str]:
@@ -100,6 +107,12 @@ def conflict(draft: Draft, chain: Chain) -> str | None:
                 return f"copy {file.copy_id} is closed"
             if (file.copy_id, file.chunk) in chain.landed_chunks:
                 return f"chunk {file.chunk} of copy {file.copy_id} has landed"
+        for copy in draft.closed_copies:
+            if copy in chain.closed_copies:
+                return f"copy {copy} is closed"
+        landed = {chunk for chunk in chain.landed_chunks if chunk[0] in draft.closed_copies}
+        if landed != draft.closed_chunks:
+            return "more of the copies that it closes has landed"
     return None
 
 

@@ -25,3 +25,13 @@ LATENCY = Histogram(
     _GROUP,
     buckets=(0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200),
 )
+
+COPY_ROWS = Counter("lowwater_copy_rows_total", "rows of tables copied", [*_GROUP, "source"])
+COPY_BYTES = Counter("lowwater_copy_bytes_total", "bytes of their files", [*_GROUP, "source"])
+COPY_CHUNKS = Counter("lowwater_copy_chunks_total", "chunks copied", [*_GROUP, "source"])
+COPY_FAILED = Counter(
+    "lowwater_copy_chunks_failed_total", "chunks that could not be copied", [*_GROUP, "source", "error"]
+)
+COPY_PENDING = Gauge("lowwater_copy_chunks_pending", "chunks that are planned and have not landed", _GROUP)
+COPY_ROWS_LEFT = Gauge("lowwater_copy_rows_left", "rows of those, as the plan estimated them", _GROUP)
+COPY_WAITING = Gauge("lowwater_copy_waiting", "copies that wait for a new plan: their snapshot is gone", _GROUP)

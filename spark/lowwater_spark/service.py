@@ -40,6 +40,7 @@ from lowwater.service import SessionService, http_of
 from lowwater.topics import Topic
 from lowwater_spark import metrics
 from lowwater_spark.background import Maintenance
+from lowwater_spark.copies import Copies
 from lowwater_spark.land import Landing
 from lowwater_spark.mirror import Mirror
 from lowwater_spark.session import kafka_options, spark_session
@@ -66,13 +67,18 @@ class LandService(SessionService):
         self._topic = topics.transactions(group)
         self._spark: SparkSession
         self._maintenance: Maintenance | None = None
+        self._copies: Copies
         self._error: LowwaterError | None = None
         self._last: dict[str, Any] = {}
         self._rate: list[tuple[float, int]] = []
+        self._shown: dict[str, Any] = {}
 
     def _topics(self) -> list[Topic]:
         wanted = [*topics.shared_topics(), *topics.group_topics(self.group, self.config)]
-        return [*wanted, *topics.lake_topics(self.group)]
+        sources = [(name, self._settings.source(name)) for name in self.config.sources]
+        of_sources = [topic for name, config in sources for topic in topics.source_topics(name, config)]
+        chunks = {topics.chunks(name) for name, _ in sources}
+        return [*wanted, *topics.lake_topics(self.group), *(topic for topic in of_sources if topic.name in chunks)]
 
     def run(self) -> int:
         try:
@@ -80,14 +86,17 @@ class LandService(SessionService):
         finally:
             if self._maintenance is not None:
                 self._maintenance.stop()
+                self._copies.stop()
 
     def _prepare(self) -> None:
         super()._prepare()
         self._spark = spark_session(f"lowwater-land-{self.group}", self.config.land)
         # Spark takes this one for itself
         signal.signal(signal.SIGINT, self._on_stop)
+        self._copies = Copies(self._spark, self._settings, self.group, self._lake_store, self._codec)
         if not self._once:
             assert self.config.lake is not None
+            self._copies.start()
             self._maintenance = Maintenance(self._spark, self.group, self.config.lake, self._lake_store)
             self._maintenance.start()
 
@@ -100,8 +109,9 @@ class LandService(SessionService):
         ends = _Ends(self._settings, self._topic)
         checkpoint = self._checkpoint()
         query: StreamingQuery | None = None
-        landing: Landing | None = None
         try:
+            if self._once:
+                self._copies.run_once()
             chain = Chain.open(self._lake_store)
             topic_id = self._check_topic(chain)
             repaired = mirror.repair(chain)
@@ -122,8 +132,6 @@ class LandService(SessionService):
         finally:
             if query is not None and self._is_jvm_there():
                 query.stop()
-            if landing is not None:
-                landing.close()
             ends.close()
             mirror.close()
             shutil.rmtree(checkpoint, ignore_errors=True)
@@ -181,6 +189,9 @@ class LandService(SessionService):
                 raise SparkError(f"Spark's JVM is gone: {error}", hint="this process ends; start it again") from error
             if not query.status["isTriggerActive"]:
                 self.health.tick()
+            self._show_beside()
+            if self._copies.fenced is not None:
+                raise self._copies.fenced  # where nothing is landed, only the copies hear of it
         return False
 
     def _named(self, error: StreamingQueryException) -> LowwaterError:
@@ -233,8 +244,13 @@ class LandService(SessionService):
         rate = sum(rows for _, rows in self._rate[1:]) / seconds if seconds else 0.0
         figures = {"behind_records": behind, "rows_per_second": round(rate)}
         about = {"group": self.group, "state": "running", "lake": self._lake_store.uri}
+        self._shown = {**about, **self._last, **figures}
+        self._show_beside()
+
+    def _show_beside(self) -> None:
+        """What goes on beside the landings, also while there are none."""
         maintained = self._maintenance.last if self._maintenance is not None else {}
-        self.health.show({**about, **self._last, **figures, "maintenance": maintained})
+        self.health.show({**self._shown, "maintenance": maintained, "copies": self._copies.status})
 
 
 class _Ends:

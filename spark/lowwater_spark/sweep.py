@@ -22,7 +22,7 @@ from lowwater_spark.ledger import attempt_from_offset
 
 _log = structlog.get_logger()
 
-_ATTEMPT = re.compile(r"/((?:land|compact)-\d{20}-[0-9a-f]{12})-[^/]*\.parquet$")
+_ATTEMPT = re.compile(r"/((?:land|compact|copy)-\d{20}-[0-9a-f]{12})-[^/]*\.parquet$")
 
 
 @dataclass
@@ -109,7 +109,7 @@ def _look_at_live(known: _Known) -> dict[str, set[str]]:
 
 
 def _decide(note: AttemptNote, known: _Known, states: dict[str, set[str]]) -> None:
-    manifest = None if note.can_land(known.live, states) else note.decided_by(known.chain)
+    manifest = None if note.can_land(known.chain, known.live, states) else note.decided_by(known.chain)
     if manifest is None or not known.is_old(manifest):
         known.decided[note.attempt] = None
         return

@@ -82,6 +82,7 @@ def _check(group: CopiedGroup, tables: int) -> None:
     assert not list(verify(chain.store))
 
 
+@pytest.mark.timeout(900)
 def test_killed_at_every_fail_point_of_a_copy(group: CopiedGroup) -> None:
     for number, point in enumerate(POINTS):
         _plan(group, number)
