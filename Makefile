@@ -17,7 +17,7 @@ JARS := .jars/.lowwater-stamp
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(JARS) $(VENV) ## show it: two redo threads into one order and one lake, with kills (KEEP=1 leaves it running)
+demo: $(JARS) $(VENV) ## show it: a two-thread cluster and PostgreSQL into one order and one lake, with kills (KEEP=1 leaves it running)
 	@$(BIN)/lowwater demo $(if $(KEEP),--keep)
 
 test: $(JARS) $(VENV) ## all tests but the long ones (ARGS="tests/integration -x" goes to pytest)

@@ -49,6 +49,20 @@ def test_one_that_an_operator_stopped_is_not(tmp_path: Path) -> None:
     assert service.restarts == 0
 
 
+def test_one_that_the_runner_stopped_is_not_until_it_is_wanted_again(tmp_path: Path) -> None:
+    service = Service("test", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "test.log")
+    service.start()
+    service.stop()
+    service.supervise()
+    assert (service.state, service.restarts) == ("stopped", 0)
+    service.start()
+    assert service.state == "running"
+    service.kill()
+    service.supervise()
+    assert service.state.startswith("down")
+    service.stop()
+
+
 def test_the_more_often_it_dies_the_later_it_is_started(tmp_path: Path) -> None:
     service = _service(tmp_path, 1)
     pauses = []

@@ -154,3 +154,10 @@ def test_the_exit_code_and_the_json(machine: Path) -> None:
     assert bad.exit_code == 1
     assert "FAIL" in bad.output
     assert sorted(os.listdir(machine / ".jars")) == ["kafka", "spark"]
+
+
+def test_no_postgresql_is_no_fault(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lowwater_fleet.postgres_install.PACKAGE", "no_such_package")
+    found = finding("PostgreSQL", machine)
+    assert found.ok
+    assert "runs without: PostgreSQL 18 is not there" in found.found

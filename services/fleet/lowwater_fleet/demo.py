@@ -1,10 +1,11 @@
-"""`lowwater demo`: two redo threads into one order and one lake, with a stopped instance and kills on the way."""
+"""`lowwater demo`: a two-thread cluster and a PostgreSQL into one order and one lake, with kills on the way."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +14,9 @@ import typer
 from lowwater.bus.consumer import read_to_end
 from lowwater.errors import LowwaterError
 from lowwater.topics import positions
-from lowwater_fleet import services
+from lowwater_fleet import demo_postgres, services
 from lowwater_fleet.console import err, out, progress
+from lowwater_fleet.demo_postgres import DemoPostgres
 from lowwater_fleet.doctor import examine
 from lowwater_fleet.doctor_cli import print_findings
 from lowwater_fleet.kafka import EmbeddedKafka
@@ -23,22 +25,27 @@ from lowwater_fleet.runner import Runner, bank_config, end_as_by_ctrl_c, fresh_d
 from lowwater_fleet.verify import read_history
 
 SOURCE, GROUP = "rac", "bank"
-EXTRACTOR, MERGER, SPARK = f"extractor-{SOURCE}", f"merger-{GROUP}", f"spark-{GROUP}"
-RATE = 300
+MERGER, SPARK = f"merger-{GROUP}", f"spark-{GROUP}"
+RATE = 200
 #: of the bank that is left running
 RATE_KEPT = 50
 #: on a slow machine, a process that starts and catches up
 SECONDS_MAX = 300.0
+#: what PostgreSQL commits at the end
+LAST_WORD = "closed"
 
 
 class Demo:
-    def __init__(self, directory: Path, kafka: EmbeddedKafka) -> None:
+    def __init__(self, directory: Path, kafka: EmbeddedKafka, postgres: DemoPostgres | None) -> None:
         self.directory = directory
         self.kafka = kafka
-        self.config = bank_config(directory, kafka.bootstrap_servers)
+        self.postgres = postgres
+        described = None if postgres is None else postgres.source_config()
+        self.config = bank_config(directory, kafka.bootstrap_servers, postgres=described)
         self.lake = directory / "lake"
         self.runner = Runner(self.config, directory)
-        self.screen = Screen(Watch(self.runner, SOURCE, GROUP))
+        self.sources = list(self.runner.settings.sources)
+        self.screen = Screen(Watch(self.runner, self.sources, GROUP))
         #: what was not as it must be on the way
         self.problems: list[str] = []
         self._commands = directory / SOURCE / "commands"
@@ -70,6 +77,9 @@ class Demo:
         self.runner.add(services.simulated_cluster(self._commands.parent, self.directory / "logs", *options, *shares))
         self.runner.services["cluster"].start()
         self._wait_for("the cluster", (self._commands.parent / "control.json").exists)
+        if self.postgres is not None:
+            # before capture begins: tables are copied while they change
+            self.runner.add(self.postgres.pgbench(self.directory / "logs")).start()
         self.runner.start()
         self._wait_for("the first position", self._is_captured)
         self.command(do="resume")
@@ -85,7 +95,7 @@ class Demo:
 
     def _is_captured(self) -> bool:
         try:
-            return bool(read_to_end(self.runner.settings.kafka, positions(SOURCE))[0])
+            return all(read_to_end(self.runner.settings.kafka, positions(source))[0] for source in self.sources)
         except LowwaterError:
             return False  # the topic is not there yet
 
@@ -111,32 +121,71 @@ class Demo:
             time.sleep(0.2)
 
     def acts(self) -> None:
-        self.play("two instances commit; the merger releases in one order; Spark lands it", 10, lambda f: f.landed > 0)
+        if self.postgres is None:
+            caption = "two instances commit; the merger releases in one order; Spark lands it"
+            self.play(caption, 10, lambda f: f.landed > 0)
+        else:
+            self.play("two instances commit, and so does pgbench; the merger releases all of it in one order", 6)
+            self.copy()
         self.command(do="stop", thread=2)
-        caption = "instance 2 stopped without a word: its thread holds the watermark, what commits on 1 waits"
+        others = "on 1" if self.postgres is None else "on 1 and in PostgreSQL"
+        caption = (
+            f"instance 2 stopped without a word: {SOURCE}'s thread 2 holds the watermark, what commits {others} waits"
+        )
         held = self.play(caption, 12)
-        if held.holder != "2" or not held.waiting:
+        if held.holder != (SOURCE, "2") or not held.waiting:
             self.problems.append(f"thread 2 was stopped, and this was shown: {held}")
         self.command(do="restart", thread=2)
         self.play("instance 2 is back: what waited is released", 6, lambda f: f.released > held.released and not f.held)
-        self.kill(MERGER, "the merger was killed with -9 and starts again from its progress", 8)
-        self.kill(EXTRACTOR, "the extractor was killed with -9 and starts again from its position", 6)
-        self.kill(SPARK, "Spark was killed with -9 and starts again from the last manifest", 10)
+        self.kill([MERGER], "the merger was killed with -9 and starts again from its progress", 8)
+        extractors = [f"extractor-{source}" for source in self.sources]
+        caption = "the extractor was killed with -9 and starts again from its position"
+        if len(extractors) > 1:
+            caption = "both extractors were killed with -9 and start again, each from its position"
+        self.kill(extractors, caption, 6)
+        self.kill([SPARK], "Spark was killed with -9 and starts again from the last manifest", 10)
 
-    def kill(self, name: str, caption: str, seconds: float) -> None:
-        """It is back when it has done something that it had not done before."""
-        self.runner.services[name].kill()
+    def copy(self) -> None:
+        from lowwater_fleet.demo_books import is_copied
+
+        caption = (
+            "PostgreSQL's tables are older than its log: Spark copies them while pgbench goes on, and lands the order"
+        )
+        is_readable = _seldom(lambda: is_copied(str(self.lake)))
+        self.play(caption, 5, lambda f: f.landed > 0 and is_readable(f))
+
+    def kill(self, names: list[str], caption: str, seconds: float) -> None:
+        """They are back when something was done that had not been done before."""
+        for name in names:
+            self.runner.services[name].kill()
         before = self.screen.show()
-        if name == SPARK:
+        if SPARK in names:
             self.play(caption, seconds, lambda f: f.landed > before.landed)
         else:
             self.play(caption, seconds, lambda f: f.released > before.released)
 
     def finish(self) -> None:
+        """Ends when all that both databases have committed has landed."""
         self.command(do="pause")
-        self.play("the bank closes", 1)
+        if self.postgres is not None:
+            self.runner.services["pgbench"].stop()
+            self.postgres.close_the_books(LAST_WORD)
+        self.play("the bank closes" + ("; pgbench ends" if self.postgres is not None else ""), 1)
         wanted = len(self.history())
-        self.play(f"all of its {wanted:,} transactions are released and land", 0, lambda f: f.landed >= wanted)
+        caption = f"all of its {wanted:,} transactions are released and land"
+        if self.postgres is not None:
+            caption += ", and all of PostgreSQL's"
+        has_all = _seldom(lambda: self._has_landed(wanted))
+        self.play(caption, 0, lambda f: f.landed >= max(wanted, f.released) and has_all(f))
+
+    def _has_landed(self, wanted: int) -> bool:
+        from lowwater.lake import Lake
+        from lowwater_fleet.demo_books import has_landed
+        from lowwater_fleet.demo_lake import count_landed
+
+        if self.postgres is not None and not has_landed(str(self.lake), LAST_WORD):
+            return False
+        return count_landed(Lake.open(str(self.lake)), SOURCE) >= wanted
 
     def history(self) -> dict[Any, dict[str, Any]]:
         return read_history(self._commands.parent / "history.jsonl")
@@ -144,14 +193,14 @@ class Demo:
     def report(self, keep: bool) -> bool:
         # pyarrow and duckdb take a while: other commands need not load them
         from lowwater.lake import Lake
-        from lowwater_fleet.demo_lake import check, print_query, print_result
+        from lowwater_fleet.demo_lake import check, print_queries, print_result
 
         lake = Lake.open(str(self.lake))
         with progress() as say:
-            checked = check(lake, {SOURCE: self.history()}, say)
+            checked = check(lake, SOURCE, self.history(), self.postgres, say)
         checked.problems.extend(self.problems)
         print_result(checked)
-        print_query(lake)
+        print_queries(lake, self.postgres is not None)
         self._print_what_to_try(lake.gsn, keep)
         out.print(f"\nAll of it took {self.screen.seconds:.0f} s.")
         return checked.is_good
@@ -167,12 +216,16 @@ class Demo:
             f'lowwater lake sql "{by_branch}" {where} --as-of {gsn // 2}',
             f"lowwater lake verify {where}",
         ]
+        if self.postgres is not None:
+            lines.append(f"lowwater lake state pgbench_tellers {where} --where 'tid < 4'")
         running = [
             f"lowwater group status {GROUP} {config}",
             f"lowwater thread exclude {SOURCE} 2 --reason 'node is down' {config}",
             f"python examples/consumer.py --bootstrap-servers {self.kafka.bootstrap_servers} "
             f"--registry http://127.0.0.1:{self.runner.settings.control.port} --max 5",
         ]
+        if self.postgres is not None:
+            running.append(f"lowwater source check {demo_postgres.SOURCE} {config}")
         out.print("\nTo try next" + (", in another terminal:" if keep else ":"), style="bold")
         for line in [*lines, *(running if keep else [])]:
             out.print(f"  .venv/bin/{line}", markup=False)
@@ -182,6 +235,8 @@ class Demo:
     def stay(self) -> None:
         self.command(do="rate", value=RATE_KEPT)
         self.command(do="resume")
+        if self.postgres is not None:
+            self.runner.services["pgbench"].start()
         try:
             with self.screen:
                 self.screen.say("the bank is open again; Ctrl-C ends it")
@@ -190,6 +245,21 @@ class Demo:
                     time.sleep(0.5)
         except KeyboardInterrupt:
             pass
+
+
+def _seldom(check: Callable[[], bool], seconds: float = 1.0) -> Callable[[Figures], bool]:
+    """For a look that costs more than the services' own figures."""
+    next_at = 0.0
+
+    def look(_: Figures) -> bool:
+        nonlocal next_at
+        if time.monotonic() < next_at:
+            return False
+        found = check()
+        next_at = time.monotonic() + seconds
+        return found
+
+    return look
 
 
 def _short(path: Path) -> str:
@@ -202,7 +272,7 @@ def demo(
     directory: Annotated[Path, typer.Option(help="its data; emptied first")] = Path(".lowwater/demo"),
     keep: Annotated[bool, typer.Option("--keep", help="leave it running at the end, until Ctrl-C")] = False,
 ) -> None:
-    """Show it: a simulated cluster, kills on the way, and a check of every transaction in the lake at the end."""
+    """Show it: a simulated cluster and a PostgreSQL, kills on the way, and a check of every transaction at the end."""
     directory = directory.absolute()
     findings = examine(directory / "kafka", takes_free_ports=True)
     print_findings(findings)
@@ -210,12 +280,16 @@ def demo(
         err.print("this machine lacks something; with it, run the demo again", style="red")
         raise typer.Exit(1)
     end_as_by_ctrl_c()
+    demo_postgres.remove_old(directory)
     kafka = EmbeddedKafka(fresh_directory(directory) / "kafka", port=0)
-    try:
+    postgres = None if demo_postgres.lacking() else DemoPostgres(directory)
+    with ExitStack() as stack:
+        stack.callback(kafka.stop)
         with progress() as say:
             kafka.start(progress=say)
-        is_good = Demo(directory, kafka).run(keep)
-    finally:
-        kafka.stop()
+            if postgres is not None:
+                stack.callback(postgres.remove)
+                postgres.start(say)
+        is_good = Demo(directory, kafka, postgres).run(keep)
     if not is_good:
         raise typer.Exit(1)

@@ -1,8 +1,9 @@
-"""What the demo reads out of the lake: the bank at every version, and a query over one of them."""
+"""What the demo reads out of the lake: every transaction, the bank at every version, and queries over one of them."""
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -11,13 +12,18 @@ from typing import Any
 import pyarrow.compute as pc
 
 from lowwater.lake import Lake, Version
+from lowwater.lake.manifest import Kind
+from lowwater.lake.reader import TableInfo
 from lowwater_fleet.console import out
+from lowwater_fleet.demo_books import Books, check_books, check_transactions, pgbench_transactions
+from lowwater_fleet.demo_postgres import DemoPostgres
 from lowwater_fleet.lake_print import print_rows
 from lowwater_fleet.lake_sql import ask
-from lowwater_fleet.verify import Id, Verdict
-from lowwater_fleet.verify_lake import verify_lake
+from lowwater_fleet.ordered import Ordered
+from lowwater_fleet.verify import Id, Verdict, verify
+from lowwater_fleet.verify_lake import read_lake
 
-ACCOUNTS, TRANSFERS = "BANK.ACCOUNTS", "BANK.TRANSFERS"
+ACCOUNTS, TRANSFERS = "rac.BANK.ACCOUNTS", "rac.BANK.TRANSFERS"
 #: what an account has, beside what its transfers say that it has: they agree only in one version of both tables
 QUERY = """\
 WITH moves AS (SELECT TARGET_ACCOUNT AS id, AMOUNT_CENTS AS cents FROM transfers
@@ -25,6 +31,11 @@ WITH moves AS (SELECT TARGET_ACCOUNT AS id, AMOUNT_CENTS AS cents FROM transfers
 SELECT a.ID AS account, a.BRANCH AS branch, count(*) AS transfers, a.BALANCE_CENTS / 100 AS balance,
        round(10000 + sum(cents) / 100, 2) AS by_transfers
 FROM accounts a JOIN moves ON a.ID = moves.id GROUP BY ALL ORDER BY balance DESC, account LIMIT 5"""
+#: of two databases that know nothing of each other: one number is a version of both
+BOTH_QUERY = """\
+SELECT (SELECT sum(BALANCE_CENTS) / 100 FROM accounts) AS cluster_accounts,
+       (SELECT sum(abalance) FROM pgbench_accounts) AS pgbench_accounts,
+       (SELECT sum(delta) FROM pgbench_history) AS pgbench_history"""
 
 Row = dict[str, Any]
 
@@ -72,6 +83,11 @@ class Totals:
     def last(self) -> int:
         return self.cents[max(self.cents)]
 
+    def at(self, gsn: int) -> int:
+        """The transaction with this gsn may be another database's: what the last of the bank's left."""
+        gsns = list(self.cents)
+        return self.cents[gsns[bisect_right(gsns, gsn) - 1]]
+
 
 def _rows(lake: Lake, table: str, columns: list[str]) -> Iterator[Row]:
     for batch in lake.changes(table, columns=["_gsn", "_seq", *columns]).batches():
@@ -100,17 +116,45 @@ def total_of_state(at: Version) -> int:
     return int(pc.sum(at.state(ACCOUNTS, ["BALANCE_CENTS"]).arrow()["BALANCE_CENTS"]).as_py())
 
 
-def some_versions(lake: Lake, count: int = 6) -> list[int]:
-    """From the first to the newest, in equal steps."""
-    return sorted({1 + (lake.gsn - 1) * step // (count - 1) for step in range(count)})
+def some_versions(first: int, last: int, count: int = 6) -> list[int]:
+    """In equal steps."""
+    return sorted({first + (last - first) * step // (count - 1) for step in range(count)})
+
+
+class OfSource(Lake):
+    """A lake of which only one source's tables are seen."""
+
+    def __init__(self, lake: Lake, source: str) -> None:
+        super().__init__(lake.store)
+        self._source = source
+
+    def tables(self) -> list[TableInfo]:
+        return [table for table in super().tables() if table.name.startswith(f"{self._source}.")]
+
+
+def transactions(lake: Lake, cluster: str) -> list[Ordered]:
+    """The cluster's with all values, pgbench's, and those that only say that a copy can be read: one order."""
+    found = [*read_lake(OfSource(lake, cluster)), *pgbench_transactions(lake)]
+    found += [Ordered(gsn) for gsn in sorted({copied.gsn for copied in lake.chain.copied})]
+    return sorted(found, key=lambda transaction: transaction.gsn)
+
+
+def count_landed(lake: Lake, source: str) -> int:
+    """Transactions of one source."""
+    found: set[int] = set()
+    for name in lake.names():
+        if name.startswith(f"{source}."):
+            found.update(lake.changes(name, columns=["_gsn"]).arrow()["_gsn"].unique().to_pylist())
+    return len(found)
 
 
 @dataclass(slots=True)
 class Checked:
     verdict: Verdict
     totals: Totals
-    rows: int
+    changes: int
     landings: int
+    books: Books | None
     #: versions whose total was also taken from the state, and was the same
     states: list[int]
     problems: list[str]
@@ -120,24 +164,35 @@ class Checked:
         return self.verdict.is_good and self.verdict.transactions > 0 and not self.problems
 
 
-def check(lake: Lake, histories: dict[str, dict[Id, dict[str, Any]]], say: Callable[[str], None]) -> Checked:
-    """Every transaction and value against the cluster's own history, and the bank at every version."""
+def check(
+    lake: Lake,
+    cluster: str,
+    history: dict[Id, dict[str, Any]],
+    postgres: DemoPostgres | None,
+    say: Callable[[str], None],
+) -> Checked:
+    """Every transaction and value against the cluster's own history, the books of both databases at every version."""
     say(f"reading the lake: {lake.gsn:,} transactions against the cluster's history")
-    verdict = verify_lake(lake, histories)
+    ordered = transactions(lake, cluster)
+    verdict = verify(ordered, {cluster: history}, lambda change: change)
+    check_transactions(verdict, ordered)
+    books = None if postgres is None else check_books(lake, postgres, verdict, say)
     say(f"the bank at each of {lake.gsn:,} versions")
     found = totals(lake)
-    rows = sum(table.rows for table in lake.tables())
-    checked = Checked(verdict, found, rows, lake.chain.head.n, [], list(verdict.details))
+    changes = sum(len(transaction.values) for transaction in ordered)
+    landings = sum(manifest.kind is Kind.LAND for manifest in lake.chain.log())
+    problems = [*verdict.details, *(books.problems if books else [])]
+    checked = Checked(verdict, found, changes, landings, books, [], problems)
     if found.wrong:
         checked.problems.append(
             f"the bank is not sound at {len(found.wrong):,} versions, the first is {found.wrong[0]}"
         )
-    for gsn in some_versions(lake):
+    for gsn in some_versions(min(found.cents), lake.gsn):
         say(f"the bank as of gsn {gsn:,}")
-        if (total := total_of_state(lake.at(gsn))) == found.cents.get(gsn):
+        if (total := total_of_state(lake.at(gsn))) == found.at(gsn):
             checked.states.append(gsn)
         else:
-            checked.problems.append(f"as of gsn {gsn} the accounts hold {total}, by the changes {found.cents.get(gsn)}")
+            checked.problems.append(f"as of gsn {gsn} the accounts hold {total}, by the changes {found.at(gsn)}")
     return checked
 
 
@@ -147,15 +202,21 @@ def print_result(checked: Checked) -> None:
         out.print(f"  {problem}", style="red", markup=False)
     versions, wrong = len(checked.totals.cents), len(checked.totals.wrong)
     out.print(
-        f"{checked.rows:,} changes in {checked.landings:,} landings; the bank was in balance at "
+        f"{checked.changes:,} changes in {checked.landings:,} landings; the bank was in balance at "
         f"{versions - wrong:,} of {versions:,} versions, the last with {checked.totals.last / 100:,.2f}"
     )
     out.print(f"the state as of gsn {' · '.join(f'{gsn:,}' for gsn in checked.states)} has the same total")
+    if checked.books is not None:
+        out.print(str(checked.books))
 
 
-def print_query(lake: Lake) -> None:
-    """The newest version; both tables are of it."""
+def print_queries(lake: Lake, has_postgres: bool) -> None:
+    """The newest version; all tables are of it."""
     at = lake.at()
     out.print(f"\nThe richest accounts at gsn {at.gsn:,}, by their rows and by their transfers:", style="bold")
     out.print(QUERY, style="dim", markup=False)
     print_rows(*ask(at, QUERY, 5))
+    if has_postgres:
+        out.print(f"\nBoth databases at gsn {at.gsn:,}:", style="bold")
+        out.print(BOTH_QUERY, style="dim", markup=False)
+        print_rows(*ask(at, BOTH_QUERY, 1))

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lowwater.errors import ConfigError, LowwaterError
+from lowwater_fleet import demo_postgres
 from lowwater_fleet.jars import find_jars, find_java, java_version
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.ports import FREE_PORTS, free_port, is_free
+from lowwater_fleet.postgres_install import VERSION_NEWEST, find_client
 
 PYTHON_VERSION_MIN = (3, 11)
 #: the Hadoop client inside Spark 4.0 asks for a security manager, which Java 23 took away
@@ -44,6 +46,7 @@ def examine(kafka_directory: Path, takes_free_ports: bool = False) -> list[Findi
         _finding("Kafka's jars", _kafka_jars),
         _finding("Spark's jars", _spark_jars),
         _finding("Maven", _maven),
+        _finding("PostgreSQL", _postgres),
         _finding("ports", _free_ports) if takes_free_ports else _finding("port", lambda: _port(kafka_directory)),
         _finding("disk", lambda: _disk(kafka_directory)),
         _finding("memory", _memory),
@@ -128,6 +131,14 @@ def _maven() -> str:
         hint = "install Maven (Debian: apt-get install maven, macOS: brew install maven), then `make jars`"
         raise ConfigError("there is no mvn on PATH, and jars are missing", hint=hint) from None
     return "not installed, and not needed: the jars are here"
+
+
+def _postgres() -> str:
+    """Only the demo has one of its own, and does without where there is none."""
+    lacking = demo_postgres.lacking()
+    if lacking:
+        return f"none for the demo, which runs without: {lacking}"
+    return f"{VERSION_NEWEST} with pgbench, for the demo ({find_client('pgbench').parent})"
 
 
 def _free_ports() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,14 +25,17 @@ LANDING_SECONDS = 5.0
 #: a thread that holds for less than this only comes a little later than the others
 HOLD_SECONDS_MIN = 1.0
 
+#: (source, thread)
+ThreadId = tuple[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What the services show of themselves at one moment."""
 
-    threads: dict[str, Any]
-    marks: dict[str, Any]
-    holder: str
+    threads: dict[ThreadId, Any]
+    marks: dict[ThreadId, Any]
+    holder: ThreadId | None
     holder_seconds: float
     waiting: int
     released: int
@@ -41,12 +45,24 @@ class Figures:
     lag_seconds: float
     rows_per_second: float
     is_spark_there: bool
+    #: by source, as its extractor has them: tables, copied, waiting
+    copies: dict[str, dict[str, int]]
+    #: what Spark copies just now
+    copying: str
     #: of a service that waits for an operator
     error: str
 
     @property
     def held(self) -> str:
-        return f"thread {self.holder} holds the watermark for {self.holder_seconds:.0f} s" if self.holder else ""
+        if self.holder is None:
+            return ""
+        return f"{self.holder[0]}'s thread {self.holder[1]} holds the watermark for {self.holder_seconds:.0f} s"
+
+    def copied(self, source: str) -> str:
+        """Empty for a source that has nothing to copy."""
+        found = self.copies.get(source, {})
+        tables = found.get("tables", 0) + found.get("waiting", 0)
+        return f"{found['copied']} of {tables} tables copied" if tables else ""
 
     @property
     def lag(self) -> str:
@@ -56,41 +72,48 @@ class Figures:
     def __str__(self) -> str:
         landed = f"landed gsn {self.landed:,} ({self.lag}{'' if self.is_spark_there else '; Spark is starting'})"
         parts = [f"{self.released:,} released", f"{self.waiting:,} waiting", landed]
-        return " · ".join([*parts, f"{self.rows_per_second:,.0f} rows/s", *filter(None, [self.held])])
+        said = [self.copying or f"{self.rows_per_second:,.0f} rows/s", self.held]
+        return " · ".join([*parts, *filter(None, said)])
 
 
 class Watch:
     """Asks the services, and remembers a little, so that there are rates, and figures while one of them is down."""
 
-    def __init__(self, runner: Runner, source: str, group: str) -> None:
+    def __init__(self, runner: Runner, sources: Sequence[str], group: str) -> None:
         self.runner = runner
-        self._names = (f"extractor-{source}", f"merger-{group}", f"spark-{group}")
-        self._source = source
+        self._sources = sources
+        self._group = group
+        self._copies: dict[str, dict[str, int]] = {}
         self._releases: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
         self._landed, self._landed_at = 0, 0.0
 
     def look(self) -> Figures:
-        extractor, merger, spark = (self.runner.status(name) for name in self._names)
+        extractors = {source: self.runner.status(f"extractor-{source}") for source in self._sources}
+        merger, spark = (self.runner.status(f"{kind}-{self._group}") for kind in ("merger", "spark"))
+        merged = {source: merger.get("sources", {}).get(source, {}) for source in self._sources}
         now = time.monotonic()
         self._note(now, merger.get("next_gsn", 1) - 1, spark.get("gsn", 0))
-        source = merger.get("sources", {}).get(self._source, {})
+        self._copies |= {source: status["copies"] for source, status in extractors.items() if status.get("copies")}
         holder = merger.get("holder") or {}
         is_held = holder.get("seconds", 0) >= HOLD_SECONDS_MIN
         is_landing = now - self._landed_at < LANDING_SECONDS
-        errors = (status.get("error") for status in (extractor, source, spark))
+        copies = spark.get("copies") or {}
+        errors = (status.get("error") for status in (*extractors.values(), *merged.values(), spark, copies))
         return Figures(
-            threads=extractor.get("threads", {}),
-            marks=source.get("threads", {}),
-            holder=str(holder["thread"]) if is_held else "",
+            threads=_by_thread(extractors),
+            marks=_by_thread(merged),
+            holder=(holder["source"], str(holder["thread"])) if is_held else None,
             holder_seconds=holder["seconds"] if is_held else 0.0,
-            waiting=source.get("waiting", 0),
+            waiting=sum(source.get("waiting", 0) for source in merged.values()),
             released=self._releases[-1][1],
             released_per_second=self._rate(now),
             landed=self._landed,
             lag_seconds=next((now - at for at, released in self._releases if released > self._landed), 0.0),
             rows_per_second=spark.get("rows_per_second", 0) if is_landing else 0.0,
             is_spark_there="lake" in spark,
-            error=next((f"{error['what']} → {error['hint']}" for error in errors if error), ""),
+            copies=dict(self._copies),
+            copying=_copying(copies.get("tables", [])),
+            error=next((f"{error['what']} → {error.get('hint', '')}" for error in errors if error), ""),
         )
 
     def _note(self, now: float, released: int, landed: int) -> None:
@@ -108,17 +131,29 @@ class Watch:
         return (recent[-1] - (older[-1] if older else 0)) / RATE_SECONDS if recent else 0.0
 
 
+def _by_thread(sources: Mapping[str, dict[str, Any]]) -> dict[ThreadId, Any]:
+    return {(source, t): shown for source, status in sources.items() for t, shown in status.get("threads", {}).items()}
+
+
+def _copying(tables: Sequence[Mapping[str, Any]]) -> str:
+    """Of the copies that have not landed whole."""
+    if not tables:
+        return ""
+    done, chunks, rows = (sum(table[name] for table in tables) for name in ("chunks_done", "chunks", "rows"))
+    return f"copies: {len(tables)} left, {done} of their {chunks} chunks done, {rows:,} rows"
+
+
 def draw(runner: Runner, figures: Figures, caption: str) -> Group:
     return Group(_threads(figures), _services(runner, figures), Text(caption, style="bold cyan"))
 
 
 def _threads(figures: Figures) -> Table:
-    table = Table("thread", "state", "published", "mark", "mark at the merger", "", expand=False)
-    for thread, status in figures.threads.items():
-        merged = figures.marks.get(thread, {})
-        note = f"holds the watermark, {figures.holder_seconds:.0f} s" if thread == figures.holder else ""
+    table = Table("source", "thread", "state", "published", "mark", "mark at the merger", "", expand=False)
+    for id_, status in figures.threads.items():
+        merged = figures.marks.get(id_, {})
+        note = f"holds the watermark, {figures.holder_seconds:.0f} s" if id_ == figures.holder else ""
         said = "excluded" if merged.get("excluded") else note
-        row = (thread, status["state"], status["published"], status["mark"], merged.get("mark", ""), said)
+        row = (*id_, status["state"], status["published"], status["mark"], merged.get("mark", ""), said)
         table.add_row(*row, style="yellow" if note else "")
     return table
 
@@ -126,15 +161,15 @@ def _threads(figures: Figures) -> Table:
 def _services(runner: Runner, figures: Figures) -> Table:
     table = Table("service", "state", "restarts", "", expand=False)
     for name, service in runner.services.items():
-        state = "running" if service.is_running else f"down ({service.last_code})"
-        said = ""
+        state, said = service.state, figures.copied(name.removeprefix("extractor-"))
         if name.startswith("merger"):
             rate = f"{figures.released_per_second:,.0f}/s"
             said = f"released {figures.released:,} · {rate} · {figures.waiting:,} waiting"
         elif name.startswith("spark"):
             state = state if figures.is_spark_there or not service.is_running else "starting"
-            said = f"landed gsn {figures.landed:,} · {figures.lag} · {figures.rows_per_second:,.0f} rows/s"
-        table.add_row(name, state, str(service.restarts or ""), said, style="" if service.is_running else "red")
+            now = figures.copying or f"{figures.rows_per_second:,.0f} rows/s"
+            said = f"landed gsn {figures.landed:,} · {figures.lag} · {now}"
+        table.add_row(name, state, str(service.restarts or ""), said, style="red" if state.startswith("down") else "")
     return table
 
 

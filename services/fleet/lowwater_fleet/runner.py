@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,8 +23,10 @@ from lowwater_fleet.services import Service
 Say = Callable[[str], None]
 
 
-def bank_config(directory: Path, bootstrap_servers: str, control_port: int = 0) -> Path:
-    """The built-in fleet: one simulated cluster, one group, one lake."""
+def bank_config(
+    directory: Path, bootstrap_servers: str, control_port: int = 0, postgres: Mapping[str, Any] | None = None
+) -> Path:
+    """The built-in fleet: one simulated cluster, with `postgres` a PostgreSQL beside it, one group, one lake."""
     raw: dict[str, Any] = {
         "kafka": {"bootstrap_servers": bootstrap_servers},
         "sources": {
@@ -49,6 +51,9 @@ def bank_config(directory: Path, bootstrap_servers: str, control_port: int = 0) 
         "control": {"port": control_port or free_port()},
         "state_directory": str(directory),
     }
+    if postgres is not None:
+        raw["sources"]["postgres"] = {"kind": "postgres", "config": dict(postgres), "http": {"port": free_port()}}
+        raw["groups"]["bank"]["sources"].append("postgres")
     path = directory / "fleet.yaml"
     path.write_text(yaml.safe_dump(raw, sort_keys=False))
     return path

@@ -38,6 +38,7 @@ class Service:
     _started_at: float = 0.0
     _next_start_at: float = 0.0
     _failures: int = 0
+    _is_stopped: bool = False
 
     def start(self, environment: Mapping[str, str] | None = None) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -51,14 +52,21 @@ class Service:
                 start_new_session=True,
             )
         self._started_at = time.monotonic()
+        self._is_stopped = False
 
     @property
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def state(self) -> str:
+        if self.is_running:
+            return "running"
+        return "stopped" if self._is_stopped else f"down ({self.last_code})"
+
     def supervise(self) -> None:
         """Start it again if it has died, later and later the more often that happens."""
-        if self.process is None or self.is_running:
+        if self.process is None or self.is_running or self._is_stopped:
             return
         if self.last_code is None:
             self.last_code = self.process.returncode
@@ -78,6 +86,8 @@ class Service:
             self.process.wait()
 
     def stop(self, timeout_seconds: float = 20.0) -> None:
+        """It stays so until `start`."""
+        self._is_stopped = True
         if self.process is None or not self.is_running:
             return
         self.process.terminate()

@@ -362,7 +362,7 @@ def test_discover_and_no_copy(tmp_path: Path) -> None:
     assert [table.full_name for table in tables] == ["BANK.ACCOUNTS", "BANK.TRANSFERS"]
     assert {table.source for table in tables} == {"bank"}
     chunk = Chunk("bank", "c1", "BANK.ACCOUNTS", 1, 1, 7, b"", ORDER_MIN, ORDER_MIN, 0)
-    for call in (lambda: source.plan_chunks(tables[0]), lambda: source.read_chunk(chunk, "", ColumnRules())):
+    for call in (lambda: source.begin_view(["BANK.ACCOUNTS"]), lambda: source.read_chunk(chunk, "", ColumnRules())):
         with pytest.raises(SourceError, match="has no copy"):
             call()
     source.stream({}, {}, FakeEncoders()).close()
