@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from lowwater.lake import Lake, Version
 from lowwater.lake.manifest import Kind
-from lowwater.lake.reader import TableInfo
 from lowwater_fleet.console import out
 from lowwater_fleet.demo_books import Books, check_books, check_transactions, pgbench_transactions
 from lowwater_fleet.demo_postgres import DemoPostgres
@@ -121,20 +120,9 @@ def some_versions(first: int, last: int, count: int = 6) -> list[int]:
     return sorted({first + (last - first) * step // (count - 1) for step in range(count)})
 
 
-class OfSource(Lake):
-    """A lake of which only one source's tables are seen."""
-
-    def __init__(self, lake: Lake, source: str) -> None:
-        super().__init__(lake.store)
-        self._source = source
-
-    def tables(self) -> list[TableInfo]:
-        return [table for table in super().tables() if table.name.startswith(f"{self._source}.")]
-
-
 def transactions(lake: Lake, cluster: str) -> list[Ordered]:
     """The cluster's with all values, pgbench's, and those that only say that a copy can be read: one order."""
-    found = [*read_lake(OfSource(lake, cluster)), *pgbench_transactions(lake)]
+    found = [*read_lake(lake, source=cluster), *pgbench_transactions(lake)]
     found += [Ordered(gsn) for gsn in sorted({copied.gsn for copied in lake.chain.copied})]
     return sorted(found, key=lambda transaction: transaction.gsn)
 

@@ -11,11 +11,13 @@ from lowwater_fleet.ordered import Ordered
 from lowwater_fleet.verify import Id, Verdict, plain_value, verify
 
 
-def read_lake(lake: Lake, to_gsn: int | None = None) -> list[Ordered]:
-    """All transactions of the lake, put together again out of its tables."""
+def read_lake(lake: Lake, to_gsn: int | None = None, source: str = "") -> list[Ordered]:
+    """All transactions of the lake, or of one source, put together again out of its tables."""
     found: dict[int, Ordered] = {}
     places: dict[int, list[int]] = {}
     for table in lake.tables():
+        if source and not table.name.startswith(f"{source}."):
+            continue
         rows = lake.changes(table.name, to_gsn=to_gsn).arrow()
         names = [name for name in rows.column_names if not name.startswith("_")]
         for row in rows.to_pylist():

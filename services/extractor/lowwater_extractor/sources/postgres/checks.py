@@ -87,7 +87,7 @@ def _tables(config: PostgresConfig, setup: Setup, catalogue: DatabaseCatalogue) 
         )  # fmt: skip
         return
     try:
-        setup.ensure_publications(tables)
+        setup.ensure_publications(tables, are_new=True)
     except LowwaterError as error:
         yield Check("publication", False, error.what, error.hint or "")
     else:

@@ -128,7 +128,8 @@ class Relation:
         if is_whole and before is not None:
             for place in missing:
                 after[place] = before[place]
-            missing = []
+            # what was left out is no null: of a partition with less identity than its table the old row is a key only
+            missing = [place for place in missing if after[place] is None]
         names = [self.table.columns[place].name for place in missing]
         return self.encoder.header, self.encoder.body("u", before, after, ts_us, names)
 

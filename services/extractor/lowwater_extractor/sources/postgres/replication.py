@@ -96,9 +96,9 @@ class Replication:
         state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode() if result else ""
         text = (result.error_message if result else b"").decode().strip() or "the server ended the stream"
         if state == "42704" and "publication" in text:
-            return SourceError(
-                text, source=self._source, hint="the publication was dropped: restore it, and reset the source's "
-                "position if changes were written meanwhile",
+            return LogGapError(
+                text, source=self._source, hint="it was dropped, and changes were written meanwhile: reset the "
+                "source's position; publication and slot are made anew and its tables copied anew",
             )  # fmt: skip
         if not state or state.startswith(_PASSING):
             return SourceLostError(text, source=self._source, hint="it is tried again; is the server up?")

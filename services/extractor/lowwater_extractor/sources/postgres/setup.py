@@ -26,6 +26,13 @@ SELECT n.nspname, c.relname FROM pg_publication p JOIN pg_publication_rel r ON r
 JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s"""
 
 
+_MISSING = "SELECT n FROM unnest(%s::text[]) n WHERE NOT EXISTS (SELECT FROM pg_publication WHERE pubname = n)"
+#: a table that has become a partition is published as its root
+_LEFT = """
+SELECT c.oid::regclass::text FROM pg_class c WHERE c.oid = ANY(%s::oid[]) AND NOT c.relispartition AND c.oid NOT IN (
+    SELECT t.relid FROM pg_publication p, pg_get_publication_tables(p.pubname::text) t WHERE p.pubname = ANY(%s))"""
+
+
 @dataclass(frozen=True, slots=True)
 class SlotState:
     confirmed: Lsn
@@ -40,6 +47,7 @@ class Setup:
         self.slot = config.slot_of(source)
         self.publication = config.publication_of(source)
         self.insert_publication = f"{self.publication}_inserts"
+        self._captured: list[int] = []
 
     @property
     def publications(self) -> list[str]:
@@ -91,8 +99,11 @@ class Setup:
 
     # -- publications ------------------------------------------------------------------------------------
 
-    def ensure_publications(self, tables: list[CatalogueTable]) -> None:
+    def ensure_publications(self, tables: list[CatalogueTable], *, are_new: bool = False) -> None:
         """Both are there from the beginning: one that is younger than the log that is read cannot be named."""
+        self._captured = [table.oid for table in tables]
+        if not are_new:
+            self._check_there()
         if not self._config.manage_publication:
             self._check_publication(tables)
             return
@@ -108,6 +119,25 @@ class Setup:
                     )
                 )
             self._keep_to(name, {(t.schema.namespace, t.schema.table) for t in members})
+
+    def check_published(self) -> None:
+        """Now and then: a server of version 18 passes over a publication that is gone, and sends nothing."""
+        self._check_there()
+        left = [name for (name,) in self._catalogue.ask(_LEFT, self._captured, self.publications)]
+        if left:
+            raise self._unpublished(f"{', '.join(left)} was taken out of its publication")
+
+    def _check_there(self) -> None:
+        missing = [name for (name,) in self._catalogue.ask(_MISSING, self.publications)]
+        if missing:
+            raise self._unpublished(f"publication {', '.join(missing)} was dropped")
+
+    def _unpublished(self, what: str) -> LogGapError:
+        return LogGapError(
+            f"{what}: what was written since may not have been captured",
+            source=self._source,
+            hint="reset the source's position: publication and slot are made anew and its tables copied anew",
+        )
 
     def _keep_to(self, publication: str, wanted: set[tuple[str, str]]) -> None:
         there = {(namespace, table) for namespace, table in self._catalogue.ask(_PUBLISHED, publication)}
@@ -171,6 +201,15 @@ class Setup:
             connection.close()
         return parse_lsn(rows[0][1])
 
+    def _check_level(self) -> None:
+        ((level,),) = self._catalogue.ask("SHOW wal_level")
+        if level != "logical":
+            raise StartRefusedError(
+                f"the server's wal_level is {level}: its log does not tell what changed",
+                source=self._source,
+                hint="ALTER SYSTEM SET wal_level = logical; and restart the server; then resume the source",
+            )
+
     def start(self, resume: Lsn | None) -> Lsn:
         """Where reading begins; the slot is made where capture begins."""
         state = self.slot_state()
@@ -181,6 +220,7 @@ class Setup:
             self._catalogue.ask("SELECT pg_drop_replication_slot(%s)", self.slot)
             state = None
         if state is None:
+            self._check_level()
             if resume is not None:
                 raise LogGapError(
                     f"slot {self.slot} is gone, and with it the log behind {format_lsn(resume)}",

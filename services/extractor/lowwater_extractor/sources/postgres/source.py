@@ -57,7 +57,7 @@ class Postgres:
         try:
             setup = Setup(self.config, self.name, catalogue)
             setup.lock()
-            setup.ensure_publications(setup.tables())
+            setup.ensure_publications(setup.tables(), are_new=not resumes)
             start = setup.start(unpack_resume(resumes[THREAD]) if resumes else None)
             return PostgresStream(
                 self.config, self.name, catalogue, setup, encoders, start, announce=not resumes

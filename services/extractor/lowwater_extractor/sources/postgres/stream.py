@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from lowwater.errors import LogGapError, SourceError
+from lowwater.errors import LogGapError
 from lowwater.positions import U64_MAX, Order
 from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.sources.postgres import messages, metrics
@@ -61,6 +61,7 @@ class PostgresStream:
         self._config = config
         self._source = source
         self._catalogue = catalogue
+        self._setup = setup
         self._slot = setup.slot
         self._announce = announce
         self._space = SpillSpace(config.spill_directory)
@@ -133,12 +134,13 @@ class PostgresStream:
             self._figures()
 
     def _figures(self) -> None:
+        self._setup.check_published()
         rows = self._catalogue.ask(_FIGURES, self._slot)
         if not rows:
             raise LogGapError(f"slot {self._slot} was dropped", source=self._source, hint="see docs/postgres.md, slot")
         retained, restart, wal_status, lag = rows[0]
         if wal_status == "lost":
-            raise SourceError(
+            raise LogGapError(
                 f"slot {self._slot} was invalidated", source=self._source,
                 hint="raise max_slot_wal_keep_size; reset the source's position, its tables are copied anew",
             )  # fmt: skip

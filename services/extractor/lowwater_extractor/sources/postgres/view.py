@@ -112,6 +112,8 @@ class SnapshotView:
             table = self._tables.get(name)
             if table is None:
                 raise SourceError(f"{name} is gone", source=self._source, hint="take it out of `tables`, and restart")
+            # before the plan: a rewrite in between is then seen by `keep`, too
+            self._filenodes[name] = self._filenodes_of(name)
             with named_errors(self._source, f"plan the copy of {name}"):
                 planned = plan_chunks(
                     self._holder,
@@ -121,7 +123,6 @@ class SnapshotView:
                     self._config.chunk_rows,
                     snapshot=self._snapshot,
                 )
-            self._filenodes[name] = self._filenodes_of(name)
             chunks = [(chunk.bounds.encode(), chunk.rows_estimate) for chunk in planned]
             found.append(PlannedTable(table.schema, self._low, self._low, chunks))
         return found
