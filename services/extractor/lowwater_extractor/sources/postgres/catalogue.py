@@ -23,8 +23,12 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident,
                        OR c.relreplident = 'f' AND i.indisprimary
                        -- one that is deferred does not tell rows apart while a transaction runs
                        OR c.relreplident NOT IN ('i', 'f') AND i.indisprimary AND i.indimmediate)), '{}'),
-       NOT EXISTS (SELECT FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
-                   WHERE c.relkind = 'p' AND t.isleaf AND NOT (l.relreplident = 'f' OR EXISTS (
+       -- not pg_partition_tree, which waits for locks on partitions
+       NOT EXISTS (WITH RECURSIVE parts AS (
+                       SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid AND c.relkind = 'p'
+                       UNION ALL SELECT i.inhrelid FROM pg_inherits i JOIN parts ON i.inhparent = parts.inhrelid)
+                   SELECT FROM parts JOIN pg_class l ON l.oid = parts.inhrelid
+                   WHERE l.relkind = 'r' AND NOT (l.relreplident = 'f' OR EXISTS (
                        SELECT FROM pg_index i WHERE i.indrelid = l.oid AND (l.relreplident = 'i' AND i.indisreplident
                            OR l.relreplident = 'd' AND i.indisprimary AND i.indimmediate))))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -51,11 +55,12 @@ SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN 
 WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
   AND (a.atthasdef OR a.atthasmissing OR a.attidentity <> '')"""
 
+#: by the catalogue's rows alone: pg_partition_tree() would wait for anyone who alters one of them
 _FILENODES = """
-SELECT p.relid::oid, pg_relation_filenode(p.relid)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace,
-     LATERAL (SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf UNION SELECT c.oid::regclass) p
-WHERE n.nspname = %s AND c.relname = %s AND pg_relation_filenode(p.relid) IS NOT NULL"""
+WITH RECURSIVE tree(oid) AS (
+    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
+    UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = tree.oid)
+SELECT oid, pg_relation_filenode(oid) FROM tree WHERE pg_relation_filenode(oid) IS NOT NULL"""
 
 
 class DatabaseCatalogue:

@@ -17,7 +17,7 @@ from lowwater_extractor.sources.postgres.text_values import SESSION_SETTINGS
 Rows = list[tuple[Any, ...]]
 
 #: a lost server can come back: these classes of SQLSTATE, and no answer at all
-_PASSING = ("08", "57P01", "57P02", "57P03", "53300", "55006")
+_PASSING = ("08", "55P03", "57P01", "57P02", "57P03", "53300", "55006")
 #: the same of a connection that is being made; a server's own no is FATAL (in English, or as it is translated)
 _PASSING_WORDS = ("the database system is", "too many", "connection slots", "max_wal_senders", "terminating connection")
 _REFUSED_WORDS = ("FATAL:", "authentication failed", "no pg_hba.conf entry", "does not exist", "no password supplied")
@@ -49,7 +49,10 @@ def conninfo_of(config: PostgresConfig, source: str, **more: str) -> str:
 
 def connect(config: PostgresConfig, source: str) -> psycopg.Connection[Any]:
     with named_errors(source, "connect"):
-        return psycopg.connect(conninfo_of(config, source), autocommit=True)
+        connection = psycopg.connect(conninfo_of(config, source), autocommit=True)
+        # nothing that is asked here may wait for long behind somebody who alters a table
+        connection.execute("SET lock_timeout = '5s'")
+        return connection
 
 
 def connect_replication(config: PostgresConfig, source: str) -> psycopg.Connection[Any]:

@@ -1,0 +1,161 @@
+"""A source of kind postgres on a test's own database, read in this process."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import fastavro
+from tests.conformance.kit import SOURCE, Encoders
+from tests.postgres import Database
+
+from lowwater.codec.avro import change_schema
+from lowwater.codec.table import TableSchema
+from lowwater.codec.varint import long
+from lowwater_extractor.source import Frame, SourceTransaction, Stream, ThreadMark
+from lowwater_extractor.sources import open_source
+from lowwater_extractor.sources.postgres.source import Postgres
+from lowwater_extractor.sources.postgres.stream import PostgresStream
+
+MARKER = "public.lowwater_marker"
+WAIT_SECONDS = 60.0
+
+
+class Change(NamedTuple):
+    """As it was published; rows by the names of their columns."""
+
+    op: str
+    #: without its namespace
+    table: str
+    version: int
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    unchanged: list[str]
+
+
+Transactions = list[list[Change]]
+
+
+class Versions(Encoders):
+    """The kit's, which also tells of each frame what version of which table it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parsed: dict[bytes, tuple[TableSchema, Any]] = {}
+
+    def _shape(self, header: bytes) -> tuple[TableSchema, Any]:
+        if header not in self._parsed:
+            table = next(t for t, e in self._encoders.items() if e.header == header)
+            schema = _plain(json.loads(json.dumps(change_schema(table))))
+            self._parsed[header] = table, fastavro.parse_schema(schema)
+        return self._parsed[header]
+
+    def change(self, frame: Frame) -> Change:
+        """Logical types stay what they are on the wire: numbers reach further than `datetime`."""
+        table, schema = self._shape(frame[0])
+        data = io.BytesIO(long(1) + frame[1])
+        found: Any = fastavro.schemaless_reader(data, schema, None)
+        assert data.read() == b"", "bytes behind the record"
+        return Change(
+            found["op"], table.table, table.version, found["before"], found["after"], found["unchanged"]
+        )  # fmt: skip
+
+    def versions(self, table: str) -> list[TableSchema]:
+        return [t for t in self._encoders if t.table == table]
+
+
+def _plain(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_plain(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _plain(value) for key, value in schema.items()}
+    if str(kept.get("logicalType", "")).endswith(("date", "micros")):
+        del kept["logicalType"]
+    return kept
+
+
+class Read:
+    """A stream from the moment at which it was opened: `new()` is what has committed since it was asked last."""
+
+    def __init__(self, database: Database, resumes: Mapping[int, bytes] | None = None, **settings: Any) -> None:
+        self.database = database
+        self.source: Postgres = source_of(database, **settings)
+        self.encoders = Versions()
+        self.stream: Stream = self.source.stream(resumes or {}, {}, self.encoders)
+        self.mark: ThreadMark | None = None
+        if resumes is None:
+            self.poll()
+
+    def poll(self) -> list[SourceTransaction]:
+        polled = self.stream.poll(frozenset())
+        self.mark = polled.marks[1]
+        return polled.transactions
+
+    @property
+    def running(self) -> int:
+        """How many transactions have come in part: they are large, and still running."""
+        assert isinstance(self.stream, PostgresStream)
+        return len(self.stream._assembler._open)
+
+    def poll_until(self, what: str, check: Callable[[], bool]) -> None:
+        """While nothing commits."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not check():
+            assert time.monotonic() < deadline, f"waited for {what}"
+            assert not self.poll(), "nothing has committed"
+            time.sleep(0.002)
+
+    def new(self) -> Transactions:
+        """Until the marker that is written now has come: everything before it has, too."""
+        self.database.execute(f"INSERT INTO {MARKER} DEFAULT VALUES")
+        ((last,),) = self.database.execute(f"SELECT max(id) FROM {MARKER}")
+        found: Transactions = []
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline:
+            for transaction in self.poll():
+                changes = [self.encoders.change(frame) for frame in transaction.changes]
+                assert len(changes) == transaction.count
+                if changes[0].table != "lowwater_marker":
+                    found.append(changes)
+                elif changes[0].after == {"id": last}:
+                    return found
+            time.sleep(0.002)
+        raise AssertionError(f"marker {last} has not come; found {len(found)} transactions")
+
+    def one(self) -> list[Change]:
+        """The changes of the one transaction that has committed."""
+        (found,) = self.new()
+        return found
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+def stream_large_ones(database: Database) -> None:
+    """From now on the server sends a transaction of more than this while it is running."""
+    database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
+
+
+def source_of(where: Database, **settings: Any) -> Postgres:
+    config = {
+        "host": "127.0.0.1", "port": where.server.port, "database": where.name, "user": "postgres",
+        "tables": ["public.*"], "slot": f"slot_{where.name}", "end_check_seconds": 0, **settings,
+    }  # fmt: skip
+    source = open_source(SOURCE, "postgres", config)
+    assert isinstance(source, Postgres)
+    return source
+
+
+@contextmanager
+def reading(database: Database, resumes: Mapping[int, bytes] | None = None, **settings: Any) -> Iterator[Read]:
+    database.execute(f"CREATE TABLE IF NOT EXISTS {MARKER} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY)")
+    read = Read(database, resumes, **settings)
+    try:
+        yield read
+    finally:
+        read.close()
