@@ -47,6 +47,9 @@ class FakeEncoders:
     def encoder(self, table: TableSchema) -> Any:
         return FakeEncoder(table)
 
+    def versioned(self, table: TableSchema) -> TableSchema:
+        return table
+
 
 def contents(transaction: SourceTransaction) -> list[tuple[Any, ...]]:
     return [pickle.loads(body) for _, body in transaction.changes]

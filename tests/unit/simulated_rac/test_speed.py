@@ -34,10 +34,16 @@ class NoEncoders:
     def encoder(self, table: TableSchema) -> Any:
         return NoEncoder()
 
+    def versioned(self, table: TableSchema) -> TableSchema:
+        return table
+
 
 class RealEncoders:
     def encoder(self, table: TableSchema) -> TableEncoder:
         return TableEncoder(table, SchemaId(1))
+
+    def versioned(self, table: TableSchema) -> TableSchema:
+        return table
 
 
 def measure(directory: Path, transactions: int, transfers: int) -> dict[str, tuple[int, float]]:
