@@ -25,6 +25,9 @@ THREAD = 1
 #: a message of the stream has 25 bytes of the replication protocol in front
 BODY = 25
 
+#: the letter of the replication protocol around them
+XLOG_DATA = 0x77
+_OID_END = BODY + 5
 #: where the row of an insert begins: behind the letter, the relation's oid and `N`
 _TUPLE = BODY + 6
 
@@ -65,8 +68,29 @@ class Assembler:
 
     def feed(self, m: bytes) -> None:
         """One XLogData message."""
+        self.feed_all((m,), self._feed)
+
+    def feed_all(self, found: Iterable[bytes], other: Callable[[bytes], None]) -> None:
+        """Messages in their order; `other` takes those that are not XLogData.
+
+        Inserts of a transaction that comes whole are written out: every call that is saved here counts.
+        """
+        m = b""
         try:
-            self._feed(m)
+            for m in found:
+                if m[0] != XLOG_DATA:
+                    other(m)
+                    continue
+                frames = self._frames
+                if m[BODY] != 0x49 or frames is None or self._block is not None:
+                    self._feed(m)
+                    continue
+                relation = self._relations.get(m[BODY + 1 : _OID_END]) or self._make_named(m[BODY + 1 : _OID_END])
+                body = relation.encode_insert(relation.read(m, _TUPLE, [])[0], self._ts_us)
+                frames.append((relation.header, body))
+                self._frames_bytes += len(body)
+                if self._frames_bytes > self._bytes_max:
+                    self._spill()
         except (struct.error, IndexError, ValueError) as error:
             raise self._wrong(
                 f"a message that ends too soon, or is not what it says: {m[BODY:][:64].hex(' ')}"
@@ -77,14 +101,11 @@ class Assembler:
             raise
 
     def _feed(self, m: bytes) -> None:
-        """Rows of a transaction that has committed are what nearly all of them are."""
         kind = m[BODY]
         if self._block is not None:
             self._feed_block(self._block, m, kind)
-        elif kind == 0x49:  # I: written out, because it is the hottest line of all
-            relation = self._relation(m)
-            row, _ = relation.read(m, _TUPLE, [])
-            self._add((relation.header, relation.encode_insert(row, self._ts_us)))
+        elif kind == 0x49:  # I
+            self._add(self._relation(m).insert(m, BODY + 5, self._ts_us))
         elif kind == 0x55:  # U
             self._add(self._relation(m).update(m, BODY + 5, self._ts_us))
         elif kind == 0x44:  # D

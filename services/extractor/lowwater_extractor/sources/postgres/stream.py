@@ -35,7 +35,7 @@ FROM pg_replication_slots WHERE slot_name = %s"""
 #: not transactional: it is in the log at once, and needs no transaction id
 _HEARTBEAT = "SELECT pg_logical_emit_message(false, 'lowwater', 'heartbeat')"
 
-_XLOG_DATA, _KEEPALIVE = b"wk"
+_KEEPALIVE = 0x6B
 
 
 def pack_resume(lsn: int) -> bytes:
@@ -101,16 +101,14 @@ class PostgresStream:
 
     def _read(self) -> None:
         """What has come, up to a limit."""
-        feed = self._assembler.feed
         found, self._is_empty = self._replication.receive(self._config.read_bytes)
-        for message in found:
-            if message[0] == _XLOG_DATA:
-                feed(message)
-            elif message[0] == _KEEPALIVE:
-                self._keepalive(messages.keepalive(message))
-            else:
-                raise messages.unknown(self._source, message, format_lsn(self._read_to))
+        self._assembler.feed_all(found, self._not_data)
         self._read_to = max(self._read_to, self._assembler.end_lsn)
+
+    def _not_data(self, message: bytes) -> None:
+        if message[0] != _KEEPALIVE:
+            raise messages.unknown(self._source, message, format_lsn(self._read_to))
+        self._keepalive(messages.keepalive(message))
 
     def _keepalive(self, found: messages.Keepalive) -> None:
         if not self._assembler.is_inside:

@@ -101,6 +101,9 @@ def timestamp(v: bytes) -> int:
 
 def instant(v: bytes) -> int:
     """As a timestamp, with `+00` behind it: the session's zone is UTC."""
+    if len(v) == 29 and v[26:] == b"+00" and v[10] == 0x20:
+        # with six digits behind the second, which is nearly every one
+        return days(v[:10]) * _DAY_US + _clock_us(v[11:19]) + int(v[20:26])
     if v[-3:] == b"+00" and v[10:11] == b" " and v[4:5] == b"-":
         return days(v[:10]) * _DAY_US + _clock_us(v[11:19]) + _fraction_us(v[20:-3])
     if v.endswith(b"infinity"):
