@@ -30,10 +30,11 @@ from lowwater.records import (
     Progress,
     SchemaEntry,
     Skipped,
+    TableCopies,
 )
 
 RECORDS: tuple[type, ...] = (
-    Commit, Abandon, Skipped, Copied, Chunk, Mark, Position, Progress, Control, SchemaEntry, OrderKey,
+    Commit, Abandon, Skipped, Copied, Chunk, TableCopies, Mark, Position, Progress, Control, SchemaEntry, OrderKey,
     Prepared, Landed, Aborted,
 )  # fmt: skip
 

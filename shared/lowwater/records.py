@@ -109,6 +109,15 @@ class TableCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class TableCopies:
+    """Beside the position, in the same topic under a key of its own: it may be long, and changes rarely."""
+
+    source: str
+    #: of each table the last copy, planned or done
+    copies: tuple[TableCopy, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MarkedThread:
     thread: int
     order: Order
@@ -153,8 +162,6 @@ class Position:
     clock_us: int
     in_progress: InProgress | None
     threads: tuple[ThreadPosition, ...]
-    #: of each table the last copy, planned or done
-    copies: tuple[TableCopy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +341,6 @@ class SchemaEntry:
 
 
 Record = (
-    Commit | Abandon | Skipped | Copied | Chunk | Mark | Position | Progress | Control | SchemaEntry | OrderKey
-    | Prepared | Landed | Aborted
+    Commit | Abandon | Skipped | Copied | Chunk | TableCopies | Mark | Position | Progress | Control
+    | SchemaEntry | OrderKey | Prepared | Landed | Aborted
 )  # fmt: skip

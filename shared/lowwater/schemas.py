@@ -44,6 +44,7 @@ class SchemaStore:
         self._registry = _Registry(registry) if registry else None
         self._by_id: dict[SchemaId, SchemaEntry] = {}
         self._by_text: dict[str, SchemaId] = {}
+        self._by_table: dict[str, list[SchemaEntry]] = {}
         self._next_offset = 0
         self.refresh()
 
@@ -56,6 +57,8 @@ class SchemaStore:
             if schema_id not in self._by_id:
                 self._by_id[schema_id] = entry
                 self._by_text.setdefault(entry.schema, schema_id)
+                if entry.table:
+                    self._by_table.setdefault(entry.table, []).append(entry)
 
     def entries(self) -> dict[SchemaId, SchemaEntry]:
         return dict(self._by_id)
@@ -69,6 +72,10 @@ class SchemaStore:
                 hint="was the topic lowwater.schemas deleted or truncated?",
             )
         return self._by_id[schema_id]
+
+    def versions(self, table: str) -> list[SchemaEntry]:
+        """All versions of tables of this name, whatever their source."""
+        return self._by_table.get(table, [])
 
     def schema_text(self, schema_id: int) -> str:
         return self.entry(SchemaId(schema_id)).schema

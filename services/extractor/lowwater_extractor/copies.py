@@ -5,7 +5,7 @@ and plans chunks (one copy for each table); Spark's tasks read and land them; th
 landed. Once all chunks of a copy are there and the marks have passed its `high`, `Copied` is published as a
 transaction of its own: from its gsn on the table can be read.
 
-What was planned and what is readable lies in the source's position, and is written in the same Kafka transaction as
+What was planned and what is readable lies beside the source's position, and is written in the same Kafka transaction as
 the chunks and as `Copied`. A view does not outlive the process: what had not landed by then is planned anew.
 """
 
@@ -66,8 +66,8 @@ class Copies:
         self.copies: dict[str, TableCopy] = {copy.table: copy for copy in copies}
         self._wanted: dict[str, str] = dict.fromkeys(wanted_tables(source.tables_to_copy(), self.copies, landed), "")
         self._views: list[_Open] = []
-        #: (schema id of a copy, schema id in the stream) that were compared already
-        self._compared: set[tuple[int, int]] = set()
+        #: each table's version in the stream that was compared with its copy
+        self._looked_at: dict[str, TableSchema] = {}
         self._stepped_at = 0.0
 
     def is_due(self) -> bool:
@@ -89,11 +89,13 @@ class Copies:
     def look_at_versions(self, seen: Mapping[str, TableSchema]) -> None:
         """`seen`: each table's last version in the stream."""
         for table, version in seen.items():
+            if self._looked_at.get(table) is version:
+                continue
+            self._looked_at[table] = version
             copy = self.copies.get(table)
             new = int(schema_id_of(self._encoders.encoder(version).header))
-            if copy is None or copy.schema_id == new or (copy.schema_id, new) in self._compared:
+            if copy is None or copy.schema_id == new:
                 continue
-            self._compared.add((copy.schema_id, new))
             before, after = (avro_columns(self._schema_of(schema_id)) for schema_id in (copy.schema_id, new))
             if needs_copy(before, after, self._source.filled_columns(table)):
                 self._want(table, "its rows were changed together with its columns")
@@ -143,7 +145,7 @@ class Copies:
             self._close(open_)
             return
         try:
-            changed = open_.view.keep()
+            changed = open_.view.keep([copy.table for copy in unfinished])
         except SourceLostError as error:
             _log.warning("a view is lost: its tables are copied anew", **error.fields())
             self._close(open_)

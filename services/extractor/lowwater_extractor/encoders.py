@@ -56,7 +56,7 @@ class RegisteredEncoders:
         return encoder
 
     def versioned(self, table: TableSchema) -> TableSchema:
-        known = [e for e in self._store.entries().values() if e.table == table.full_name and self._is_ours(e)]
+        known = [entry for entry in self._store.versions(table.full_name) if self._is_ours(entry)]
         for entry in known:
             same = replace(table, version=entry.version)
             shown, _ = published(same, self._rules)

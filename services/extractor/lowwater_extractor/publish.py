@@ -29,6 +29,7 @@ from lowwater.records import (
     Mark,
     MarkedThread,
     Position,
+    TableCopies,
     TableCopy,
     ThreadPosition,
 )
@@ -58,6 +59,8 @@ class Publisher:
         self, producer: TransactionalProducer, codec: RecordCodec, encoders: RegisteredEncoders, batch: BatchConfig,
         partitions: int, position: Position, clock: SourceClock,
     ) -> None:  # fmt: skip
+        #: if they have changed since the last position
+        self._copies: TableCopies | None = None
         self._producer = producer
         self._codec = codec
         self._encoders = encoders
@@ -222,7 +225,8 @@ class Publisher:
         self.set_copies(copies)
 
     def set_copies(self, copies: Iterable[TableCopy]) -> None:
-        self._position = replace(self._position, copies=tuple(copies))
+        """Written in front of the next position."""
+        self._copies = TableCopies(self._position.source, tuple(copies))
 
     # -- oversized ---------------------------------------------------------------------------------------
 
@@ -275,7 +279,8 @@ class Publisher:
         self._begin()
         self.abandon()
         self._marks, self._published = {}, {}
-        self._position = replace(self._position, incarnation=incarnation, copies=())
+        self._position = replace(self._position, incarnation=incarnation)
+        self.set_copies(())
         self._commit()
 
     # -- ending a batch ----------------------------------------------------------------------------------
@@ -308,8 +313,13 @@ class Publisher:
             for t, m in sorted(self._marks.items())
         )
         self._position = replace(self._position, clock_us=self._clock.last_us, threads=threads)
-        key = self._codec.key(self._position.source)
-        self._producer.produce(topics.positions(self._position.source), key, self._codec.encode(self._position), 0)
+        source = self._position.source
+        topic = topics.positions(source)
+        if self._copies is not None:
+            key = self._codec.key(f"{source}/copies")
+            self._producer.produce(topic, key, self._codec.encode(self._copies), 0)
+            self._copies = None
+        self._producer.produce(topic, self._codec.key(source), self._codec.encode(self._position), 0)
         fail_point("extractor.position_produced")
         self._producer.commit()
         fail_point("extractor.committed")

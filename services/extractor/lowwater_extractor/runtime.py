@@ -6,6 +6,7 @@ A session begins by fencing its predecessor, then reads the position from Kafka.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -18,7 +19,7 @@ from lowwater.config import Settings
 from lowwater.control import ControlReader
 from lowwater.errors import IncarnationError, LowwaterError, SourceLostError
 from lowwater.failpoints import fail_point
-from lowwater.records import Copied, Position, Wanted
+from lowwater.records import Copied, Position, TableCopies, TableCopy, Wanted
 from lowwater.service import SessionService, http_of
 from lowwater.times import now_us
 from lowwater.topics import Topic
@@ -50,6 +51,7 @@ class Extractor(SessionService):
         self._config = settings.source(name)
         super().__init__(settings, name, http_of(self._config.http, http_port), metrics.ERRORS)
         self._source: Source = open_source(name, self._config.kind, self._config.config)
+        self._known_copies: tuple[TableCopy, ...] = ()
         self._backoff_seconds = BACKOFF_SECONDS
 
     def _topics(self) -> list[Topic]:
@@ -77,7 +79,7 @@ class Extractor(SessionService):
             )
             resumes = {t.thread: t.resume for t in position.threads}
             stream = source.stream(resumes, {t.thread: t.mark for t in position.threads}, encoders)
-            copies = self._copies(position, encoders)
+            copies = self._copies(encoders)
             session = _Session(self, publisher, stream, clock, self._control, self._config.lead_bytes_max, copies)
             return session.run(self._config.mark_seconds)
         finally:
@@ -87,7 +89,7 @@ class Extractor(SessionService):
                 stream.close()
             producer.close()
 
-    def _copies(self, position: Position, encoders: RegisteredEncoders) -> Copies | None:
+    def _copies(self, encoders: RegisteredEncoders) -> Copies | None:
         """Only for a source whose group has a lake: nobody else copies."""
         groups = self._settings.groups.items()
         group = next((name for name, g in groups if self.name in g.sources and g.lake is not None), None)
@@ -97,24 +99,25 @@ class Extractor(SessionService):
         landed = LandedChunks(self.kafka, self._codec, group)
         header = self._codec.headers[Copied.__name__]
         schema_of = self._store.schema_text
-        return Copies(self.name, self._source, position.copies, landed, encoders, header, schema_of)
+        return Copies(self.name, self._source, self._known_copies, landed, encoders, header, schema_of)
 
     def _read_position(self) -> Position:
         """The last position, under the next epoch."""
         messages, _ = read_to_end(self.kafka, topics.positions(self.name), on_wait=self._on_wait, tick=self.health.tick)
         incarnation = self._source.incarnation()
+        values = [message.value() or b"" for message in messages]
+        found = [v for v in values if self._codec.record_type(v) is TableCopies]
+        self._known_copies = self._codec.decode(found[-1], TableCopies).copies if found else ()
         if not messages:
             return Position(self.name, incarnation, 1, 0, None, ())
-        last = self._codec.decode(messages[-1].value() or b"", Position)
+        last = self._codec.decode(values[-1], Position)
         if last.incarnation != incarnation:
             raise IncarnationError(
                 f"the position belongs to {last.incarnation}, the database is now {incarnation}",
                 source=self.name,
                 hint="it was restored or replaced: reset the source's position to capture it anew",
             )
-        return Position(
-            self.name, incarnation, last.epoch + 1, last.clock_us, last.in_progress, last.threads, last.copies
-        )
+        return replace(last, epoch=last.epoch + 1)
 
     def _can_go_on(self, error: LowwaterError) -> bool:
         """A database that does not answer may come back: the next session begins where Kafka's position is."""

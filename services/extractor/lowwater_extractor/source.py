@@ -98,8 +98,8 @@ class TableView(Protocol):
         """The next tables; none if the view is not ready yet. Never waits."""
         ...
 
-    def keep(self) -> list[str]:
-        """Tables of which what was planned can no longer be read; SourceLostError if the view is gone."""
+    def keep(self, tables: Sequence[str]) -> list[str]:
+        """Those of `tables` of which what was planned can no longer be read; SourceLostError if the view is gone."""
         ...
 
     def close(self) -> None: ...

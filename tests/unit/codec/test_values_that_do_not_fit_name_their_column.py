@@ -52,7 +52,7 @@ MISFITS = (
     Misfit(types.decimal(5, 2), "secret"),
     Misfit(types.decimal(5, 2), 1.5),
     Misfit(types.STRING, 5),
-    Misfit(types.STRING, b"secret"),
+    Misfit(types.STRING, bytearray(b"secret")),
     Misfit(types.STRING, "\ud800"),
     Misfit(types.JSON, {"secret": 1}),
     Misfit(types.BYTES, "secret"),

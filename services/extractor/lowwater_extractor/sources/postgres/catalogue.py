@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,10 +58,11 @@ WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
 
 #: by the catalogue's rows alone: pg_partition_tree() would wait for anyone who alters one of them
 _FILENODES = """
-WITH RECURSIVE tree(oid) AS (
-    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
-    UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = tree.oid)
-SELECT oid, pg_relation_filenode(oid) FROM tree WHERE pg_relation_filenode(oid) IS NOT NULL"""
+WITH RECURSIVE tree(name, oid) AS (
+    SELECT n.nspname || '.' || c.relname, c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname || '.' || c.relname = ANY(%s)
+    UNION SELECT tree.name, i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = tree.oid)
+SELECT name, oid, pg_relation_filenode(oid) FROM tree WHERE pg_relation_filenode(oid) IS NOT NULL"""
 
 
 class DatabaseCatalogue:
@@ -112,9 +114,12 @@ class DatabaseCatalogue:
     def filled_columns(self, namespace: str, table: str) -> set[str]:
         return {name for (name,) in self.ask(_FILLED, namespace, table)}
 
-    def filenodes(self, namespace: str, table: str) -> dict[int, int]:
-        """Of the table and its partitions: a rewrite gives another one."""
-        return dict(self.ask(_FILENODES, namespace, table))
+    def filenodes(self, tables: Sequence[str]) -> dict[str, dict[int, int]]:
+        """Of each table and its partitions: a rewrite gives another one."""
+        found: dict[str, dict[int, int]] = {}
+        for name, oid, filenode in self.ask(_FILENODES, list(tables)):
+            found.setdefault(name, {})[oid] = filenode
+        return found
 
     def tables(self) -> list[CatalogueTable]:
         """All that could be captured, with their columns."""

@@ -44,6 +44,8 @@ def _checks(config: PostgresConfig, source: str, catalogue: DatabaseCatalogue, v
     yield Check("version", is_known, str(version), f"lowwater knows PostgreSQL {VERSION_MIN} to {VERSION_MAX}")
     ((level,),) = catalogue.ask("SHOW wal_level")
     yield Check("wal_level", level == "logical", level, "ALTER SYSTEM SET wal_level = logical; and restart the server")
+    ((encoding,),) = catalogue.ask("SHOW server_encoding")
+    yield Check("encoding", encoding != "SQL_ASCII", encoding, "move to a database with an encoding, UTF8 say")
     setup = Setup(config, source, catalogue)
     ((slots, senders),) = catalogue.ask(_FREE)
     has_slot = bool(catalogue.ask("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", setup.slot))

@@ -206,6 +206,15 @@ class Setup:
             connection.close()
         return parse_lsn(rows[0][1])
 
+    def _check_encoding(self) -> None:
+        ((encoding,),) = self._catalogue.ask("SHOW server_encoding")
+        if encoding == "SQL_ASCII":
+            raise StartRefusedError(
+                "the database's encoding is SQL_ASCII: nobody knows what its texts mean",
+                source=self._source,
+                hint="move it to a database with an encoding, UTF8 say",
+            )
+
     def _check_level(self) -> None:
         ((level,),) = self._catalogue.ask("SHOW wal_level")
         if level != "logical":
@@ -226,6 +235,7 @@ class Setup:
             state = None
         if state is None:
             self._check_level()
+            self._check_encoding()
             if resume is not None:
                 raise LogGapError(
                     f"slot {self.slot} is gone, and with it the log behind {format_lsn(resume)}",

@@ -107,13 +107,13 @@ class SnapshotView:
             return []
         assert self._holder is not None
         now, self._left = self._left[:tables_max], self._left[tables_max:]
+        # before the plan: a rewrite in between is then seen by `keep`, too
+        self._filenodes |= self._filenodes_of(now)
         found = []
         for name in now:
             table = self._tables.get(name)
             if table is None:
                 raise SourceError(f"{name} is gone", source=self._source, hint="take it out of `tables`, and restart")
-            # before the plan: a rewrite in between is then seen by `keep`, too
-            self._filenodes[name] = self._filenodes_of(name)
             with named_errors(self._source, f"plan the copy of {name}"):
                 planned = plan_chunks(
                     self._holder,
@@ -127,7 +127,7 @@ class SnapshotView:
             found.append(PlannedTable(table.schema, self._low, self._low, chunks))
         return found
 
-    def keep(self) -> list[str]:
+    def keep(self, tables: Sequence[str]) -> list[str]:
         """A table that was rewritten has its rows in other places, or seems empty to this snapshot."""
         now = time.monotonic()
         age_hours = (now - self._made_at) / 3600
@@ -140,11 +140,12 @@ class SnapshotView:
             query(self._holder, self._source, "SELECT 1")
         except SourceError as error:
             raise SourceLostError(f"the snapshot of a copy is lost: {error.what}", source=self._source) from error
-        return [name for name, planned in self._filenodes.items() if self._filenodes_of(name) != planned]
+        now_there = self._filenodes_of(tables)
+        return [name for name in tables if now_there.get(name) != self._filenodes.get(name)]
 
-    def _filenodes_of(self, name: str) -> dict[int, int]:
+    def _filenodes_of(self, tables: Sequence[str]) -> dict[str, dict[int, int]]:
         assert self._catalogue is not None
-        return self._catalogue.filenodes(*name.split(".", 1))
+        return self._catalogue.filenodes(tables)
 
     def close(self) -> None:
         for connection in (self._maker, self._holder):
