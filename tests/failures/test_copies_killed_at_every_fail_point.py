@@ -83,8 +83,18 @@ def _check(group: CopiedGroup, tables: int) -> None:
 
 
 @pytest.mark.timeout(900)
+def test_killed_around_the_manifest_of_a_copy(group: CopiedGroup) -> None:
+    _kill_at(group, [p for p in POINTS if p not in ("copy.prepared", "copy.landed_produced", "copy.mirrored")])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_killed_at_every_fail_point_of_a_copy(group: CopiedGroup) -> None:
-    for number, point in enumerate(POINTS):
+    _kill_at(group, POINTS)
+
+
+def _kill_at(group: CopiedGroup, points: list[str]) -> None:
+    for number, point in enumerate(points):
         _plan(group, number)
         service = group.start(LOWWATER_FAIL_AT=point)
         assert service.wait(120) == KILLED, f"{point}: {group.log()}"
@@ -92,7 +102,7 @@ def test_killed_at_every_fail_point_of_a_copy(group: CopiedGroup) -> None:
     _wait_for_all(group)
     until(lambda: (service.status() or {}).get("copies", {}).get("state") == "idle", 30, str(service.status()))
     service.stop()
-    _check(group, len(POINTS))
+    _check(group, len(points))
 
 
 def test_a_paused_copy_that_wakes_up_lands_nothing_twice(group: CopiedGroup) -> None:
