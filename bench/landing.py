@@ -102,12 +102,13 @@ def _bare(bench: Bench, group: Group, parts: int) -> float:
 
 def speed(bench: Bench) -> None:
     changes = int(14_000_000 * bench.scale)
-    cases = ((1, MIX, "", "ratio ≥ 0.6"), (20, MIX, "", "ratio ≥ 0.4"), (1, BOTH_ROWS, ", updates with both rows", ""))
+    cases = ((1, MIX, "", "ratio ≥ 0.6"), (20, MIX, "", "ratio ≥ 0.4"), (1, BOTH_ROWS, ", updates with both rows", "ratio ≥ 0.6"))
     for tables, mix, about, goal in cases:
         group = Group(bench, tables, mix=mix)
         bench.say(f"writing {changes:,} changes of {tables} table(s), 10 a transaction{about}")
         group.writer.write(changes // 10, 10)
-        bare, split = (changes / _bare(bench, group, parts) for parts in (1, 2))
+        # the ceiling has both cores, as the landing has; one task is what the job is without a word about it
+        alone, bare = (changes / _bare(bench, group, parts) for parts in (1, 2))
         service = group.start()
         wait_until(lambda: group.chain().head.gsn == changes // 10, 900, "the landing")  # noqa: B023
         peak = _peak(service)
@@ -118,7 +119,7 @@ def speed(bench: Bench) -> None:
         steady = landings[skip:-1] or landings[skip:]
         seconds = group.written_at(steady[-1]["n"]) - group.written_at(landings[skip - 1]["n"])
         rate = sum(entry["rows"] for entry in steady) / seconds
-        note = f"({len(landings)} landings; {rate / split:.2f} of the bare job split over both cores: {split:,.0f})"
+        note = f"({len(landings)} landings; {rate / alone:.2f} of the bare job as one task: {alone:,.0f})"
         bench.add(Result(f"landing, {tables} table(s){about}", rate, "rows/s", bare, goal, peak["all"], note))
 
 

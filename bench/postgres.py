@@ -170,7 +170,7 @@ def copy(bench: Bench) -> None:
         bench.say(f"a table of {rows:,} rows")
         database.fill(1, rows, 500_000)
         database.execute("VACUUM ANALYZE t")
-        raw = max(_copy_out(database) for _ in range(2))
+        raw = min(_copy_out(database) for _ in range(2))
         spark = database.lander()
         wait_until(lambda: (spark.status() or {}).get("state") == "running", 120, "Spark")
         time.sleep(5)
