@@ -102,7 +102,11 @@ def _bare(bench: Bench, group: Group, parts: int) -> float:
 
 def speed(bench: Bench) -> None:
     changes = int(14_000_000 * bench.scale)
-    cases = ((1, MIX, "", "ratio ≥ 0.6"), (20, MIX, "", "ratio ≥ 0.4"), (1, BOTH_ROWS, ", updates with both rows", "ratio ≥ 0.6"))
+    cases = (
+        (1, MIX, "", "ratio ≥ 0.6"),
+        (20, MIX, "", "ratio ≥ 0.4"),
+        (1, BOTH_ROWS, ", updates with both rows", "ratio ≥ 0.6"),
+    )
     for tables, mix, about, goal in cases:
         group = Group(bench, tables, mix=mix)
         bench.say(f"writing {changes:,} changes of {tables} table(s), 10 a transaction{about}")
