@@ -10,19 +10,21 @@ from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from confluent_kafka import Consumer, TopicPartition
 
 from lowwater import config, topics
 from lowwater.bus.consumer import AssignedConsumer, consumer_settings, read_to_end
 from lowwater.config import Settings
-from lowwater.errors import BusError
+from lowwater.errors import BusError, ConfigError
 from lowwater.record_codec import RecordCodec
 from lowwater.records import Position, Progress
 from lowwater.schemas import SchemaStore, open_store
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
 from lowwater_fleet import services
+from lowwater_fleet.jars import find_jars
 from lowwater_fleet.ordered import Ordered, read_ordered
 from lowwater_fleet.ports import free_port
 from lowwater_fleet.services import Service
@@ -39,6 +41,13 @@ def wait_until(what: str, check: Callable[[], Any], seconds: float = WAIT_SECOND
             raise AssertionError(f"waited {seconds} s for {what}")
         time.sleep(0.05)
     return found
+
+
+def skip_without_spark() -> None:
+    try:
+        find_jars("spark")
+    except ConfigError as error:
+        pytest.skip(str(error))
 
 
 def get(service: Service, path: str) -> tuple[int, str]:

@@ -20,8 +20,7 @@ from lowwater.errors import LandingConflictError, LowwaterError, SnapshotGoneErr
 from lowwater.failpoints import fail_point
 from lowwater.ids import SchemaId
 from lowwater.lake.chain import Chain
-from lowwater.lake.columns import lake_table
-from lowwater.lake.manifest import File, Kind, Layer, Manifest, TableVersion
+from lowwater.lake.manifest import File, Kind, Layer, Manifest
 from lowwater.lake.plan import all_files
 from lowwater.lake.store import Store
 from lowwater.records import Chunk
@@ -32,7 +31,7 @@ from lowwater_spark.copy_mirror import CopyMirror
 from lowwater_spark.copy_plan import CopyPlan, CopyPlans
 from lowwater_spark.copy_progress import Progress
 from lowwater_spark.copy_task import ChunkReport, CopyParams, copy_task
-from lowwater_spark.ledger import Draft, commit_draft, copy_attempt
+from lowwater_spark.ledger import Draft, commit_draft, copy_attempt, table_version
 from lowwater_spark.reports import run_tasks
 
 _log = structlog.get_logger()
@@ -118,7 +117,7 @@ class CopySession:
         done = [report for report in reports if report.error is None]
         if done:
             files = tuple(file for report in done for file in report.files)
-            versions = tuple((id_, _version(avro[id_])) for id_ in sorted({file.schema_id for file in files}))
+            versions = tuple((id_, table_version(avro[id_])) for id_ in sorted({file.schema_id for file in files}))
             manifest = self._commit(Draft(Kind.COPY, self._group, attempt, files, versions=versions))
             if manifest is not None:
                 self._measure(manifest, chunks, done, time.monotonic() - started)
@@ -228,8 +227,3 @@ class CopySession:
         metrics.COPY_PENDING.labels(self._group).set(shown["chunks_left"])
         metrics.COPY_ROWS_LEFT.labels(self._group).set(shown["rows_left"])
         metrics.COPY_WAITING.labels(self._group).set(shown["waiting_for_a_plan"])
-
-
-def _version(avro: str) -> TableVersion:
-    table = lake_table(avro)
-    return TableVersion(table=table.name, version=table.version, key=table.key, avro=table.avro)

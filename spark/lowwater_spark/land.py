@@ -17,15 +17,14 @@ from lowwater.config import Settings
 from lowwater.errors import FencedError, LandingConflictError, LandingError
 from lowwater.ids import SchemaId
 from lowwater.lake.chain import Chain
-from lowwater.lake.columns import lake_table
-from lowwater.lake.manifest import File, Kind, Landed, Manifest, TableVersion
+from lowwater.lake.manifest import File, Kind, Landed, Manifest
 from lowwater.record_codec import decode_commit
 from lowwater.records import Commit, Copied, Prepared, Skipped
 from lowwater.schemas import SchemaStore
 from lowwater.times import now_us
 from lowwater_spark import metrics
 from lowwater_spark.land_task import LandTask, TaskParams, TaskReport
-from lowwater_spark.ledger import Draft, commit_draft, land_attempt
+from lowwater_spark.ledger import Draft, commit_draft, land_attempt, table_version
 from lowwater_spark.mirror import Mirror
 from lowwater_spark.peek import peek
 from lowwater_spark.plan import end_of, ordered_rows
@@ -273,7 +272,7 @@ class Landing:
             commit_ts_us=max(r.commit_ts_us for r in reports),
             skipped=tuple(s for r in reports for s in r.skipped),
             copied=tuple(c for r in reports for c in r.copied),
-            versions=tuple((id_, self._version(id_)) for id_ in {f.schema_id for f in files}),
+            versions=tuple((id_, table_version(self._avro(id_))) for id_ in {f.schema_id for f in files}),
         )
         manifest = self._commit_draft(draft)
         self._mirror.landed(manifest)
@@ -292,10 +291,6 @@ class Landing:
             except FencedError as fenced:
                 raise FencedError(f"{error.what}; {fenced.what}", position=error.position, hint=error.hint) from error
             raise
-
-    def _version(self, schema_id: int) -> TableVersion:
-        table = lake_table(self._avro(schema_id))
-        return TableVersion(table=table.name, version=table.version, key=table.key, avro=table.avro)
 
     def _measure(self, manifest: Manifest, reports: list[TaskReport], seconds: float) -> None:
         rows = sum(f.rows for f in manifest.files)

@@ -15,6 +15,7 @@ import structlog
 from lowwater.errors import AlreadyThereError, LandingConflictError, StoreError
 from lowwater.failpoints import fail_point
 from lowwater.lake.chain import Chain, Head
+from lowwater.lake.columns import lake_table
 from lowwater.lake.manifest import (
     CopiedTables,
     File,
@@ -81,6 +82,12 @@ def compact_attempt(seen_n: int) -> str:
 def copy_attempt(seen_n: int) -> str:
     """As a compaction's."""
     return f"copy-{seen_n:020}-{uuid.uuid4().hex[:12]}"
+
+
+def table_version(avro: str) -> TableVersion:
+    """What a manifest says of a table version that none before it has named."""
+    table = lake_table(avro)
+    return TableVersion(table=table.name, version=table.version, key=table.key, avro=table.avro)
 
 
 def state_paths(chain: Chain, table: str) -> frozenset[str]:

@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 
-from lowwater.errors import ConfigError
-from lowwater_fleet.jars import find_jars
 from lowwater_fleet.kafka import EmbeddedKafka
+from tests.harness import skip_without_spark
 from tests.landed import Landed
 from tests.s3 import S3Server
 
 
 @pytest.fixture(params=["local", "s3"])
 def landed(request: pytest.FixtureRequest, kafka: EmbeddedKafka, tmp_path: Path, unique: str) -> Iterator[Landed]:
-    try:
-        find_jars("spark")
-    except ConfigError as error:
-        pytest.skip(str(error))
+    skip_without_spark()
     if request.param == "local":
         lake: dict[str, Any] = {"uri": str(tmp_path / "lake")}
     else:

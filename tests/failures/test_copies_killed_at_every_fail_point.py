@@ -10,19 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from lowwater.errors import ConfigError
 from lowwater.failpoints import FAIL_POINTS
 from lowwater.lake import Lake
 from lowwater.lake.manifest import ATTEMPTS, Kind, Layer
 from lowwater.lake.verify import verify
 from lowwater.times import now_us
-from lowwater_fleet.jars import find_jars
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.postgres import EmbeddedPostgres
 from lowwater_fleet.postgres_install import VERSION_NEWEST
 from lowwater_spark.sweep import sweep
 from tests.bank_topic import until
 from tests.copied_group import CopiedGroup
+from tests.harness import skip_without_spark
 from tests.postgres import Database
 
 POINTS = [name for name in FAIL_POINTS if name.startswith("copy.")]
@@ -34,10 +33,7 @@ ROWS, CHUNKS = 900, 3
 def group(
     kafka: EmbeddedKafka, postgres_servers: Callable[[int], EmbeddedPostgres], tmp_path: Path, unique: str
 ) -> Iterator[CopiedGroup]:
-    try:
-        find_jars("spark")
-    except ConfigError as error:
-        pytest.skip(str(error))
+    skip_without_spark()
     database = Database(postgres_servers(VERSION_NEWEST))
     made = CopiedGroup(tmp_path, kafka.bootstrap_servers, unique, database)
     yield made

@@ -14,12 +14,10 @@ from typing import Any
 
 import pytest
 
-from lowwater.errors import ConfigError
 from lowwater.lake import Lake
-from lowwater_fleet.jars import find_jars
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.services import Service
-from tests.harness import Fleet, wait_until
+from tests.harness import Fleet, skip_without_spark, wait_until
 from tests.postgres import Database
 from tests.postgres_fleet import TABLES, Pgbench, lake_state, postgres_fleet, readable_from, rows_of, wait_until_landed
 
@@ -35,10 +33,7 @@ newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 
 @pytest.fixture
 def fleet(kafka: EmbeddedKafka, tmp_path: Path, unique: str, database: Database) -> Iterator[Fleet]:
-    try:
-        find_jars("spark")
-    except ConfigError as error:
-        pytest.skip(str(error))
+    skip_without_spark()
     made = postgres_fleet(tmp_path, kafka.bootstrap_servers, unique, database, chunk_rows=10_000)
     yield made
     made.kill_all()

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.harness import Fleet, wait_until
+from tests.harness import Fleet, skip_without_spark, wait_until
 from tests.postgres import Database
 from tests.postgres_fleet import postgres_fleet
 
 from lowwater.control import commit_control
-from lowwater.errors import ConfigError
 from lowwater.lake import Lake
 from lowwater.records import CopyRequest
-from lowwater_fleet.jars import find_jars
 from lowwater_fleet.kafka import EmbeddedKafka
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)
@@ -24,10 +22,7 @@ newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 
 @pytest.fixture
 def fleet(kafka: EmbeddedKafka, tmp_path: Path, unique: str, database: Database) -> Iterator[Fleet]:
-    try:
-        find_jars("spark")
-    except ConfigError as error:
-        pytest.skip(str(error))
+    skip_without_spark()
     made = postgres_fleet(tmp_path, kafka.bootstrap_servers, unique, database)
     yield made
     made.kill_all()
