@@ -27,6 +27,7 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "postgres-stream": postgres.stream,
     "postgres-copy": postgres.copy,
     "postgres-latency": postgres.latency,
+    "postgres-rate": postgres.highest_rate,
     "postgres-memory": postgres.memory,
 }
 

@@ -65,6 +65,8 @@ class OrderedWriter:
             encoder = TableEncoder(table, store.table_id(table, topics.changes(source)))
             bodies = [_change(encoder, mix[n % len(mix)], n) for n in range(100)]
             self._tables.append((encoder.header, bodies))
+            #: of the last one: they are alike
+            self.avro = store.schema_text(int.from_bytes(encoder.header[1:5], "big"))
         #: the first of them that changes go to
         self.tables_used = tables
 

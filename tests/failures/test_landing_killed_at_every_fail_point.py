@@ -42,6 +42,7 @@ def _kill_at(landed: Landed, points: list[str]) -> None:
         landed.bank.work(5)
         landed.wait_for_all(service)
         service.stop()
-    assert len(watcher.versions) >= 3
+    # at the least the version of the kill after its manifest, and the last one
+    assert len(watcher.versions) >= 2
     landed.bank.check(landed.lake)
     assert not [d for d in verify(open_lake_store(landed.lake)) if not d.rubbish]
