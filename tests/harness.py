@@ -227,7 +227,7 @@ class Fleet:
         return "".join(tails)
 
     def wait_for_status(
-        self, service: Service, what: str, check: Callable[[dict[str, Any]], Any] = bool
+        self, service: Service, what: str, check: Callable[[dict[str, Any]], Any] = bool, seconds: float = 40
     ) -> dict[str, Any]:
         """What the service shows of itself, once that is as wanted."""
         seen: dict[str, Any] = {}
@@ -238,7 +238,7 @@ class Fleet:
             return bool(seen) and bool(check(seen))
 
         try:
-            wait_until(what, look, 40)
+            wait_until(what, look, seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}; {service.name} shows {seen}; {self.log_tails()}") from error
         return seen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,20 @@ def source_config(database: Database, **settings: Any) -> dict[str, Any]:
 
 
 def postgres_fleet(
-    directory: Path, bootstrap_servers: str, name: str, database: Database, *, lake: bool = True, **settings: Any
-) -> Fleet:
-    source = {"kind": "postgres", "config": source_config(database, **settings)}
-    place = {"uri": str(directory / "lake"), "compact_seconds": -1} if lake else None
-    return Fleet(directory, bootstrap_servers, name, source=source, lake=place)
+    directory: Path, bootstrap_servers: str, name: str, database: Database, *,
+    lake: bool | Mapping[str, Any] = True, batch: Mapping[str, Any] | None = None, **settings: Any,
+) -> Fleet:  # fmt: skip
+    """`lake`: none, one on the local disk, or one that is configured so. The other settings are the source's own."""
+    source = {"kind": "postgres", "config": source_config(database, **settings), **({"batch": batch} if batch else {})}
+    place = {"uri": str(directory / "lake")} if lake is True else lake
+    with_lake = {**place, "compact_seconds": -1} if place else None
+    return Fleet(directory, bootstrap_servers, name, source=source, lake=with_lake)
+
+
+def open_lake(fleet: Fleet) -> Lake:
+    lake = fleet.settings.group(fleet.group).lake
+    assert lake is not None
+    return Lake.open(lake)
 
 
 class Pgbench:
@@ -75,7 +84,7 @@ def rows_of(database: Database, table: str, order: str) -> list[tuple[Any, ...]]
 
 
 def lake_state(fleet: Fleet, table: str, gsn: int | None = None) -> pa.Table:
-    lake = Lake.open(str(fleet.directory / "lake"))
+    lake = open_lake(fleet)
     version = lake.at(gsn) if gsn is not None else lake.at()
     return version.state(f"{fleet.sources[0]}.public.{table}").arrow()
 
@@ -83,7 +92,7 @@ def lake_state(fleet: Fleet, table: str, gsn: int | None = None) -> pa.Table:
 def readable_from(fleet: Fleet) -> int:
     """The gsn from which on every table of pgbench can be read; 0 if one cannot be yet."""
     try:
-        lake = Lake.open(str(fleet.directory / "lake"))
+        lake = open_lake(fleet)
     except Exception:  # noqa: BLE001  (nothing has landed yet: whatever that looks like)
         return 0
     found = {table: c.gsn for c in lake.chain.copied for table in c.tables}

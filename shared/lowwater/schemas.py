@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import Producer
@@ -112,10 +113,20 @@ class SchemaStore:
         producer.flush()
 
     def table_id(self, table: TableSchema, topic: str) -> SchemaId:
-        text = json.dumps(change_schema(table), separators=(",", ":"))
-        name = json.loads(text)
-        subject = f"{topic}-{name['namespace']}.{name['name']}"
-        return self.id_of(SchemaEntry(text, subject, table.full_name, table.version, table.key))
+        return self.id_of(_table_entry(table, topic))
+
+    def announce(self, tables: Iterable[TableSchema], topic: str) -> None:
+        """Their ids are asked for next: written in one go, where each by itself would be a conversation of its own."""
+        self._announce([_table_entry(table, topic) for table in tables])
+
+    def _announce(self, entries: Iterable[SchemaEntry]) -> None:
+        if self._registry:
+            return
+        missing = [entry for entry in entries if entry.schema not in self._by_text]
+        if missing:
+            # an id that is taken by then is looked at when it is asked for
+            self._write({fingerprint(entry.schema): entry for entry in missing})
+            self.refresh()
 
     def record_codec(self) -> RecordCodec:
         """Our own records, with the ids that they have here."""
@@ -123,12 +134,15 @@ class SchemaStore:
         for name, text in {**record_schemas(), "SchemaId": _ID_TEXT}.items():
             subject = f"{topics.PREFIX}-{'key' if name == KEY_NAME else f'lowwater.{name}'}"
             entries[name] = SchemaEntry(text, subject)
-        if not self._registry:
-            # all in one go; an id that is taken by then is looked at below
-            missing = [e for e in entries.values() if e.schema not in self._by_text]
-            self._write({fingerprint(e.schema): e for e in missing})
-            self.refresh()
+        self._announce(entries.values())
         return RecordCodec({name: self.id_of(entry) for name, entry in entries.items()})
+
+
+def _table_entry(table: TableSchema, topic: str) -> SchemaEntry:
+    text = json.dumps(change_schema(table), separators=(",", ":"))
+    name = json.loads(text)
+    subject = f"{topic}-{name['namespace']}.{name['name']}"
+    return SchemaEntry(text, subject, table.full_name, table.version, table.key)
 
 
 class _Registry:

@@ -68,7 +68,9 @@ class CopyPlans:
             plan = self._plans.get(chunk.copy)
             if plan is None:
                 plan = self._plans[chunk.copy] = CopyPlan(chunk.source, chunk.table, chunk.copy, chunk.chunks)
-            plan.waiting[chunk.chunk] = chunk
+            # a copy of no chunks is only there to replace one whose table is gone
+            if chunk.chunks:
+                plan.waiting[chunk.chunk] = chunk
             if chunk.replaces:
                 self._replaced[chunk.replaces] = chunk.copy
 

@@ -1,149 +1,20 @@
-"""A PostgreSQL server that restarts, is killed or is meddled with: nothing is lost, nothing comes twice, or it says so.
-
-The books: each transaction counts one up and writes some rows under that number. What the database says afterwards is
-the truth, also about a commit that no answer came for.
-"""
+"""A PostgreSQL that restarts, is killed or is meddled with: nothing is lost, nothing comes twice, or it says so."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 
-from lowwater.errors import BusError
 from lowwater_fleet import operate_cli
 from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.services import Service
-from lowwater_fleet.verify import Decoder
-from tests.harness import Fleet, get, wait_until
+from tests.harness import wait_until
 from tests.postgres import Database, NewPostgres
-from tests.postgres_fleet import postgres_fleet
+from tests.postgres_books import Books
 
 FENCED = 3
 SETTINGS = {"fsync": "off"}
-
-
-class Books:
-    """A database with the books, and the fleet that captures it."""
-
-    def __init__(self, directory: Path, kafka: EmbeddedKafka, name: str, database: Database, **settings: Any) -> None:
-        self.database = database
-        database.execute("""
-            CREATE TABLE counter (id int PRIMARY KEY, n int); INSERT INTO counter VALUES (1, 0);
-            CREATE TABLE ledger (id bigserial PRIMARY KEY, n int, note text)""")
-        self.fleet: Fleet = postgres_fleet(
-            directory, kafka.bootstrap_servers, name, database, lake=False, **settings
-        )  # fmt: skip
-        self.source = self.fleet.sources[0]
-        self.slot = f"lowwater_{database.name}"
-
-    def start(self) -> Service:
-        extractor = self.fleet.extractor()
-        self.fleet.merger()
-        self.fleet.wait_for_capture()
-        return extractor
-
-    def write(self, transactions: int = 1) -> None:
-        with self.database.connect() as connection:
-            for _ in range(transactions):
-                self._write(connection)
-
-    def _write(self, connection: psycopg.Connection[Any]) -> None:
-        with connection.transaction():
-            ((n,),) = connection.execute("UPDATE counter SET n = n + 1 RETURNING n").fetchall()
-            connection.execute("INSERT INTO ledger (n, note) SELECT %s, 'é' FROM generate_series(0, %s)", (n, n % 4))
-
-    @contextmanager
-    def written(self) -> Iterator[None]:
-        """By a client that comes back whenever it is thrown out."""
-        is_over = threading.Event()
-
-        def work() -> None:
-            while not is_over.is_set():
-                try:
-                    with self.database.connect() as connection:
-                        while not is_over.is_set():
-                            self._write(connection)
-                            time.sleep(0.005)
-                except psycopg.Error:
-                    time.sleep(0.02)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
-
-    def count(self) -> int:
-        ((n,),) = self.database.execute("SELECT n FROM counter")
-        return int(n)
-
-    def wait_for_more(self) -> None:
-        """Until something has been published that was written from now on."""
-        wanted = self.count() + 1
-        wait_until(f"transaction {wanted}; {self.fleet.log_tails()}", lambda: self.published() >= wanted)
-
-    def published(self) -> int:
-        try:
-            return len([t for t in self._transactions() if t[0][0] == "public.counter"])
-        except BusError:
-            return 0  # the merger has not made its topic yet
-
-    def _transactions(self) -> list[list[tuple[str, Any]]]:
-        """Of the ordered topic: each transaction's tables and rows."""
-        decode = Decoder(self.fleet.store)
-        found = []
-        for ordered in self.fleet.ordered():
-            assert not ordered.torn, ordered
-            found.append([(table, after) for _, table, _, after in map(decode, ordered.values)])
-        return found
-
-    def assert_whole(self) -> int:
-        """Every transaction of the database once, whole and in order, and no other."""
-        wanted = self.count()
-        wait_until(f"{wanted} transactions; {self.fleet.log_tails()}", lambda: self.published() >= wanted)
-        rows: dict[int, list[list[Any]]] = {n: [] for n in range(1, wanted + 1)}
-        for row in self.database.execute("SELECT id, n, note FROM ledger ORDER BY id"):
-            rows[row[1]].append(list(row))
-        counted = [t for t in self._transactions() if t[0][0] == "public.counter"]
-        assert [t[0][1] for t in counted] == [[1, n] for n in rows]
-        assert [[row for _, row in t[1:]] for t in counted] == list(rows.values())
-        return wanted
-
-    def wait_for_failure(self, extractor: Service, error: str) -> dict[str, Any]:
-        shown = self.fleet.wait_for_status(
-            extractor, error, lambda s: s["state"] == "failed" and s["error"]["error"] == error
-        )  # fmt: skip
-        found: dict[str, Any] = shown["error"]
-        assert found["source"] == self.source
-        assert found["hint"]
-        assert get(extractor, "/health/ready")[0] == 503
-        assert get(extractor, "/health/live")[0] == 200
-        return found
-
-    def without_reader(self, sql: str) -> None:
-        """While the extractor is thrown out: it comes back, so this is tried until it was quicker."""
-        active = (
-            f"SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
-        )
-
-        def is_done() -> bool:
-            try:
-                self.database.execute(f"{active} AND active")
-                self.database.execute(sql)
-            except (psycopg.errors.ObjectInUse, psycopg.errors.InvalidParameterValue):
-                return False
-            return True
-
-        wait_until(sql, is_done)
 
 
 @pytest.fixture
@@ -254,9 +125,25 @@ def test_a_publication_that_is_dropped_stops_the_source(books: Books) -> None:
     assert "reset the source's position" in error["hint"]
 
 
-def test_a_password_that_was_changed_stops_the_source_until_it_is_told_the_new_one(
-    tmp_path: Path, kafka: EmbeddedKafka, unique: str, new_postgres: NewPostgres
-) -> None:
+@newest
+def test_a_publication_that_is_dropped_and_made_anew_stops_the_source(books: Books) -> None:
+    extractor = books.start()
+    books.write(3)
+    name = f'"lowwater_{books.source}"'
+    books.database.execute(f"DROP PUBLICATION {name}; CREATE PUBLICATION {name} FOR TABLE counter, ledger")
+    error = books.wait_for_failure(extractor, "LogGapError")
+    assert "made anew" in error["what"]
+    # nor does a word repair this: the position knows what it was read under
+    operate_cli.resume(books.source, "try again", books.fleet.config)
+    wait_until("the second try", lambda: extractor.log.read_text().count("LogGapError") >= 2)
+
+
+# -- passwords -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded(new_postgres: NewPostgres) -> Database:
+    """A server that asks the role `reader` for its password."""
     server = new_postgres(settings=SETTINGS)
     server.start()
     server.stop()
@@ -264,21 +151,51 @@ def test_a_password_that_was_changed_stops_the_source_until_it_is_told_the_new_o
     server.start()
     database = Database(server)
     database.execute("CREATE ROLE reader SUPERUSER LOGIN PASSWORD 'first'")
+    return database
+
+
+def _change_password(books: Books) -> None:
+    books.write(3)
+    books.database.execute("ALTER ROLE reader PASSWORD 'second'")
+    books.database.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'reader'")
+    books.write(3)
+
+
+def test_a_password_in_a_file_is_read_again_once_it_was_changed(
+    tmp_path: Path, kafka: EmbeddedKafka, unique: str, guarded: Database
+) -> None:
     secret = tmp_path / "password"
     secret.write_text("first\n")
-    books = Books(tmp_path, kafka, unique, database, user="reader", password=f"${{file:{secret}}}")
+    books = Books(tmp_path, kafka, unique, guarded, user="reader", password=f"${{file:{secret}}}")
     try:
         extractor = books.start()
-        books.write(3)
-        database.execute("ALTER ROLE reader PASSWORD 'second'")
-        database.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'reader'")
-        books.write(3)
+        _change_password(books)
+        # the end of its sessions comes first
+        error = books.wait_for_failure(extractor, "SourceLostError", "password authentication failed")
+        assert "write the new password there" in error["hint"]
+        assert "first" not in extractor.log.read_text()
+        secret.write_text("second\n")
+        # nobody has to say anything
+        books.assert_whole()
+        assert extractor.is_running
+    finally:
+        books.fleet.kill_all()
+
+
+def test_a_password_in_the_environment_stops_the_source_until_it_is_started_with_the_new_one(
+    tmp_path: Path, kafka: EmbeddedKafka, unique: str, guarded: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOOKS_PASSWORD", "first")
+    books = Books(tmp_path, kafka, unique, guarded, user="reader", password="${env:BOOKS_PASSWORD}")
+    try:
+        extractor = books.start()
+        _change_password(books)
         error = books.wait_for_failure(extractor, "SourceError")
         assert "password authentication failed" in error["what"]
         assert "check" in error["hint"]
-        assert "first" not in extractor.log.read_text()
-        secret.write_text("second\n")
-        operate_cli.resume(books.source, "the password is right again", books.fleet.config)
+        extractor.stop()
+        monkeypatch.setenv("BOOKS_PASSWORD", "second")
+        books.fleet.extractor()
         books.assert_whole()
     finally:
         books.fleet.kill_all()

@@ -25,8 +25,9 @@ from lowwater.codec.wire import schema_id_of
 from lowwater.errors import SourceLostError
 from lowwater.positions import Order
 from lowwater.records import Chunk, Copied, CopiedChunk, CopyRequest, TableCopy
-from lowwater_extractor.copy_rules import LandedSet, avro_columns, needs_copy, wanted_tables
-from lowwater_extractor.source import Encoders, Frame, PlannedTable, Source, SourceTransaction, TableView, ThreadMark
+from lowwater_extractor.copy_rules import LandedSet, avro_columns, given_up_tables, needs_copy, wanted_tables
+from lowwater_extractor.encoders import RegisteredEncoders
+from lowwater_extractor.source import Frame, PlannedTable, Source, SourceTransaction, TableView, ThreadMark
 
 STEP_SECONDS = 0.2
 #: tables that are planned in one step: the stream goes on in between
@@ -53,7 +54,7 @@ class Copies:
         source: Source,
         copies: Sequence[TableCopy],
         landed: LandedSet,
-        encoders: Encoders,
+        encoders: RegisteredEncoders,
         copied_header: bytes,
         schema_of: Callable[[int], str],
     ) -> None:
@@ -64,7 +65,12 @@ class Copies:
         self._copied_header = copied_header
         self._schema_of = schema_of
         self.copies: dict[str, TableCopy] = {copy.table: copy for copy in copies}
-        self._wanted: dict[str, str] = dict.fromkeys(wanted_tables(source.tables_to_copy(), self.copies, landed), "")
+        tables = source.tables_to_copy()
+        self._wanted: dict[str, str] = dict.fromkeys(wanted_tables(tables, self.copies, landed), "")
+        #: tables whose copy will not be finished, because they are gone or are not to be copied any more
+        self._given_up = given_up_tables(tables, self.copies, landed)
+        #: an operator's words about tables that are not there
+        self._refused: set[str] = set()
         self._views: list[_Open] = []
         #: each table's version in the stream that was compared with its copy
         self._looked_at: dict[str, TableSchema] = {}
@@ -83,6 +89,8 @@ class Copies:
         """An operator's words; each is answered once."""
         for word in requests:
             copy = self.copies.get(word.table)
+            if word.request in self._refused:
+                continue
             if (copy is None or copy.request != word.request) and self._wanted.get(word.table) != word.request:
                 self._want(word.table, f"an operator wants it: {word.reason}", word.request)
 
@@ -117,9 +125,25 @@ class Copies:
             self._views.append(_Open(self._source.begin_view(new), set(new)))
         found: list[Chunk] = []
         for open_ in self._views:
-            for planned in open_.view.plan(TABLES_PER_STEP):
-                found += self._chunks(open_, planned)
-        return found
+            tables = open_.view.plan(TABLES_PER_STEP)
+            self._encoders.announce([self._encoders.versioned(planned.table) for planned in tables if planned.chunks])
+            for planned in tables:
+                found += self._chunks(open_, planned) if planned.chunks else self._gone(open_, planned.table.full_name)
+        given_up, self._given_up = self._given_up, []
+        return found + [self._closing(self.copies.pop(table)) for table in given_up]
+
+    def _gone(self, open_: _Open, table: str) -> list[Chunk]:
+        _log.warning("there is no such table to copy", source=self._name, table=table)
+        self._refused.add(self._wanted.pop(table))
+        open_.waiting.discard(table)
+        before = self.copies.pop(table, None)
+        return [] if before is None or before.is_copied else [self._closing(before)]
+
+    def _closing(self, copy: TableCopy) -> Chunk:
+        """A copy of no chunks: nothing of the one that it replaces is waited for any more."""
+        _log.info("copy given up", source=self._name, table=copy.table, copy=copy.copy)
+        new = uuid.uuid4().hex[:16]
+        return Chunk(self._name, new, copy.table, 0, 0, copy.schema_id, b"", copy.low, copy.high, 0, copy.copy)
 
     def _chunks(self, open_: _Open, planned: PlannedTable) -> list[Chunk]:
         table = self._encoders.versioned(planned.table)

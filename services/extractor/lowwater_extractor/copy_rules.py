@@ -63,6 +63,13 @@ def wanted_tables(tables: Sequence[TableSchema], copies: Mapping[str, TableCopy]
     return found
 
 
+def given_up_tables(tables: Sequence[TableSchema], copies: Mapping[str, TableCopy], landed: LandedSet) -> list[str]:
+    """Those whose copy is not whole, and is not wanted any more: they were dropped, or taken out of the config."""
+    wanted = {table.full_name for table in tables}
+    unfinished = [c.table for c in copies.values() if not (c.is_copied or landed.has_all(c))]
+    return [table for table in unfinished if table not in wanted]
+
+
 def needs_copy(old: Mapping[str, Any], new: Mapping[str, Any], filled: Set[str]) -> bool:
     """Whether the rows must be copied anew, because the log does not tell what became of them with the columns.
 

@@ -12,11 +12,19 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from lowwater.codec.wire import HEADER_SIZE
+from lowwater_extractor.source import Frame
 
 #: rows, and a number for each where the source needs one
 Segment = tuple[list[bytes], list[int]]
+
+#: what a row costs in memory beside its own bytes: two objects, and their places in two lists
+ROW_OVERHEAD = 100
+#: a piece of a file is read back as a whole, into objects again
+SEGMENT_BYTES = 8 << 20
 
 _PREFIX = "lowwater-spill-"
 _LOCK = "lock"
@@ -105,3 +113,58 @@ class SpillFile:
             # bytes that this process wrote to a directory of its own
             segment: Segment = marshal.loads(file.read(end - start))
         return segment
+
+
+class Rows:
+    """Rows in memory up to a limit, then on disk; in the order in which they came."""
+
+    def __init__(self, space: SpillSpace, bytes_max: int) -> None:
+        self._space = space
+        #: with all that they cost, before they go to disk
+        self._held_max = bytes_max
+        self._rows: list[bytes] = []
+        self._numbers: list[int] = []
+        self._held = 0
+        self._file: SpillFile | None = None
+        self.bytes = 0
+        self.count = 0
+
+    def add(self, row: bytes, number: int) -> None:
+        self._rows.append(row)
+        self._numbers.append(number)
+        self._held += len(row) + ROW_OVERHEAD
+        self.bytes += len(row)
+        self.count += 1
+        if self._held > self._held_max:
+            self._spill()
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = self._space.file()
+            # the beginning is on disk: what comes behind it need not wait in memory for long
+            self._held_max = min(self._held_max, SEGMENT_BYTES)
+        step = max(1, len(self._rows) * SEGMENT_BYTES // self._held)
+        for start in range(0, len(self._rows), step):
+            self._file.append((self._rows[start : start + step], self._numbers[start : start + step]))
+        self._rows, self._numbers, self._held = [], [], 0
+
+    def __iter__(self) -> Iterator[Segment]:
+        if self._file is not None:
+            yield from self._file
+        if self._rows:
+            yield self._rows, self._numbers
+
+
+class SpilledFrames:
+    """Of rows that are whole frames: the header of a schema, and what comes behind `seq`."""
+
+    def __init__(self, rows: Rows, tick: Callable[[], None]) -> None:
+        self._rows = rows
+        self._tick = tick
+        self.count = rows.count
+
+    def __iter__(self) -> Iterator[Frame]:
+        for rows, _ in self._rows:
+            self._tick()
+            for row in rows:
+                yield row[:HEADER_SIZE], row[HEADER_SIZE:]

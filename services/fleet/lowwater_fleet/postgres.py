@@ -50,6 +50,9 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 HOMES = Path("/tmp")  # not TMPDIR, which may be the private directory of one user
 
+#: what postmaster.pid says of a server that serves; the other word is that of a standby
+SERVING = ("ready", "standby")
+
 StopMode = Literal["fast", "immediate"]
 SIGNALS: Mapping[StopMode, signal.Signals] = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
@@ -258,7 +261,7 @@ class EmbeddedPostgres:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
             return False
-        return len(lines) > 7 and lines[7].strip() == "ready" and lines[0].strip() == str(self.pid)
+        return len(lines) > 7 and lines[7].strip() in SERVING and lines[0].strip() == str(self.pid)
 
     # -- what is kept in the directory ---------------------------------------------------------------------
 

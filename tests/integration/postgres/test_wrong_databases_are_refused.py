@@ -132,7 +132,7 @@ def test_a_slot_that_is_gone_is_a_gap(database: Database) -> None:
     with pytest.raises(LogGapError) as caught, reading(database, resumes):
         pass
     assert "is gone, and with it the log behind" in caught.value.what
-    assert caught.value.position == resumes[1].decode()
+    assert caught.value.position == resumes[1].decode().split()[0]
     assert "reset the source's position" in (caught.value.hint or "")
 
 

@@ -94,6 +94,17 @@ def test_a_copy_that_was_replaced_is_let_alone_and_closed() -> None:
     assert plans.is_settled
 
 
+def test_a_copy_whose_table_is_gone_is_closed_and_nothing_is_waited_for() -> None:
+    plans, said = CopyPlans(), Said(landed_chunks={("a", 1)})
+    at = Order(5, 1)
+    plans.add([*chunks("a", 2), Chunk("s", "b", "n.t", 0, 0, 7, b"", at, at, 0, "a")])
+    assert pending(plans, said) == []
+    assert closings(plans, said) == ["a"]
+    said.closed_copies = {"a"}
+    assert closings(plans, said) == []
+    assert plans.is_settled
+
+
 def test_a_plan_that_is_read_again_after_it_was_closed_is_not_pending() -> None:
     plans, said = CopyPlans(), Said(closed_copies={"a"})
     plans.add([*chunks("a", 2), *chunks("b", 1, replaces="a")])

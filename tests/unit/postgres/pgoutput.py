@@ -148,6 +148,9 @@ class DictCatalogue:
     def type(self, oid: int) -> PgType:
         return self.types[oid]
 
+    def is_visible(self, xid: int) -> bool:
+        return True
+
     def dimensions(self, relation: int) -> dict[str, int]:
         return self.dims.get(relation, {})
 

@@ -18,8 +18,8 @@ from lowwater_extractor.sources.postgres import messages
 from lowwater_extractor.sources.postgres.lsn import format_lsn
 from lowwater_extractor.sources.postgres.messages import RelationMessage, StreamCommit
 from lowwater_extractor.sources.postgres.relations import Relation
-from lowwater_extractor.sources.postgres.streamed import Rows, SpilledFrames, Streamed, StreamedChanges
-from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.sources.postgres.streamed import Streamed, StreamedChanges
+from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 
 THREAD = 1
 #: a message of the stream has 25 bytes of the replication protocol in front
@@ -31,7 +31,8 @@ _OID_END = BODY + 5
 #: where the row of an insert begins: behind the letter, the relation's oid and `N`
 _TUPLE = BODY + 6
 
-MakeRelation = Callable[[RelationMessage], Relation]
+#: of a shape that was named, in the transaction with this id
+MakeRelation = Callable[[RelationMessage, int], Relation]
 
 
 class Assembler:
@@ -135,7 +136,7 @@ class Assembler:
         return self._make_named(oid) if relation is None else relation
 
     def _make_named(self, oid: bytes) -> Relation:
-        relation = self._relations[oid] = self._make(self._named_as(oid))
+        relation = self._relations[oid] = self._make(self._named_as(oid), self._xid)
         return relation
 
     def _named_as(self, oid: bytes) -> RelationMessage:
@@ -240,7 +241,7 @@ class Assembler:
             raise self._wrong(f"the commit of {commit.xid}, of which nothing has come")
         counts = {number: n for number, n in block.counts.items() if number >> 32 not in block.aborted}
         shapes = sorted({number & 0xFFFFFFFF for number in counts})
-        relations = {shape: self._make(block.shapes[shape]) for shape in shapes}
+        relations = {shape: self._make(block.shapes[shape], commit.xid) for shape in shapes}
         # the server does not name these again: what the transaction has changed counts for all now
         for oid, shape in block.by_oid.items():
             self._name(oid, block.shapes[shape])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,10 @@ from lowwater_extractor.sources.postgres.types import FIRST_USER_OID, PgType, co
 _TYPE = """
 SELECT t.typname, t.typtype, t.typbasetype, t.typtypmod, t.typelem, t.typdelim, t.typcategory, t.typndims
 FROM pg_type t WHERE t.oid = %s"""
+
+_SNAPSHOT = """
+SELECT pg_snapshot_xmax(s)::text::int8, ARRAY(SELECT x::text::int8 FROM pg_snapshot_xip(s) x)
+FROM pg_current_snapshot() s"""
 
 _TABLES = """
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident,
@@ -34,6 +38,15 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident,
                            OR l.relreplident = 'd' AND i.indisprimary AND i.indimmediate))))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+ORDER BY 2, 3"""
+
+#: what a SELECT can read by itself, in the same columns; the log counts for nothing here
+_READABLE = """
+SELECT c.oid, n.nspname, c.relname, c.relkind, 'd',
+       coalesce((SELECT i.indkey::int2[] FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary), '{}'), true
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition AND c.relpersistence <> 't'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema')
 ORDER BY 2, 3"""
 
@@ -56,13 +69,14 @@ SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN 
 WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
   AND (a.atthasdef OR a.atthasmissing OR a.attidentity <> '')"""
 
-#: by the catalogue's rows alone: pg_partition_tree() would wait for anyone who alters one of them
+#: by the catalogue's rows alone: pg_partition_tree() would wait for anyone who alters one of them, and
+#: pg_relation_filenode() answers out of what a session has kept, which one that holds a snapshot does not look at anew
 _FILENODES = """
 WITH RECURSIVE tree(name, oid) AS (
     SELECT n.nspname || '.' || c.relname, c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname || '.' || c.relname = ANY(%s)
     UNION SELECT tree.name, i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = tree.oid)
-SELECT name, oid, pg_relation_filenode(oid) FROM tree WHERE pg_relation_filenode(oid) IS NOT NULL"""
+SELECT name, tree.oid, c.relfilenode FROM tree JOIN pg_class c ON c.oid = tree.oid WHERE c.relfilenode <> 0"""
 
 
 class DatabaseCatalogue:
@@ -86,14 +100,16 @@ class DatabaseCatalogue:
     def type(self, oid: int) -> PgType:
         found = self._types.get(oid)
         if found is None:
-            found = self._types[oid] = self._type(oid)
+            found = self._type(oid)
+            if found.is_known:
+                self._types[oid] = found
         return found
 
     def _type(self, oid: int) -> PgType:
         rows = self.ask(_TYPE, oid)
         if not rows:
             # dropped since, with the table that had it: what is left is the text of its values
-            return PgType(oid, "text" if oid >= FIRST_USER_OID else "unknown")
+            return PgType(oid, "text" if oid >= FIRST_USER_OID else "unknown", is_known=False)
         name, kind, base, typmod, item, delimiter, category, dimensions = rows[0]
         if kind == "d":
             of = self.type(base)
@@ -105,6 +121,13 @@ class DatabaseCatalogue:
             return PgType(oid, name, self.type(item), delimiter)
         return PgType(oid, name)
 
+    def is_visible(self, xid: int) -> bool:
+        """Whether others see what a transaction has done that is in the log: it may still wait for a standby."""
+        ((xmax, running),) = self.ask(_SNAPSHOT)
+        # the log has the lower half of a transaction's number
+        is_ahead = (xid - xmax) % (1 << 32) < 1 << 31
+        return not is_ahead and xid not in {number % (1 << 32) for number in running}
+
     def dimensions(self, relation: int) -> dict[str, int]:
         return dict(self.ask(_DIMENSIONS, relation))
 
@@ -115,7 +138,7 @@ class DatabaseCatalogue:
         return {name for (name,) in self.ask(_FILLED, namespace, table)}
 
     def filenodes(self, tables: Sequence[str]) -> dict[str, dict[int, int]]:
-        """Of each table and its partitions: a rewrite gives another one."""
+        """Of each table and its partitions, as the connection's snapshot has them: a rewrite gives another one."""
         found: dict[str, dict[int, int]] = {}
         for name, oid, filenode in self.ask(_FILENODES, list(tables)):
             found.setdefault(name, {})[oid] = filenode
@@ -123,14 +146,21 @@ class DatabaseCatalogue:
 
     def tables(self) -> list[CatalogueTable]:
         """All that could be captured, with their columns."""
-        tables = {row[0]: row for row in self.ask(_TABLES)}
+        return self._with_columns(self.ask(_TABLES))
+
+    def readable(self, is_meant: Callable[[str, str], bool]) -> list[CatalogueTable]:
+        """Tables of every sort, views and foreign tables, as far as they are meant, by name and kind."""
+        return self._with_columns([row for row in self.ask(_READABLE) if is_meant(f"{row[1]}.{row[2]}", row[3])])
+
+    def _with_columns(self, rows: list[tuple[Any, ...]]) -> list[CatalogueTable]:
+        tables = {row[0]: row for row in rows}
         columns: dict[int, list[tuple[Any, ...]]] = {oid: [] for oid in tables}
         for oid, *rest in self.ask(_COLUMNS, list(tables)):
             columns[oid].append(tuple(rest))
         return [self._table(row, columns[oid]) for oid, row in tables.items()]
 
     def _table(self, row: tuple[Any, ...], columns: list[tuple[Any, ...]]) -> CatalogueTable:
-        oid, namespace, name, _kind, identity, key_numbers, parts_have_identity = row
+        oid, namespace, name, kind, identity, key_numbers, parts_have_identity = row
         as_text = set(self._config.as_text)
         made, pg_types = [], {}
         for column, type_oid, typmod, dimensions, _ in columns:
@@ -143,7 +173,7 @@ class DatabaseCatalogue:
         # the stream flags a key's columns in the table's order
         key = key if identity == "f" else tuple(column.name for column in made if column.name in key)
         schema = TableSchema(self._source, namespace, name, 0, tuple(made), () if identity == "n" else key)
-        return CatalogueTable(oid, identity, schema, pg_types, parts_have_identity)
+        return CatalogueTable(oid, identity, schema, pg_types, parts_have_identity, kind)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -153,9 +183,11 @@ class DatabaseCatalogue:
 class CatalogueTable:
     def __init__(
         self, oid: int, identity: str, schema: TableSchema, pg_types: dict[str, tuple[PgType, int, int]],
-        parts_have_identity: bool = True,
+        parts_have_identity: bool = True, kind: str = "r",
     ) -> None:  # fmt: skip
         self.oid = oid
+        #: as pg_class has it: r, p, v, m or f
+        self.kind = kind
         self.identity = identity
         self.schema = schema
         #: column → type, modifier, dimensions
@@ -170,8 +202,3 @@ class CatalogueTable:
     def has_identity(self) -> bool:
         """Whether updates and deletes can be told: by a key, or by the whole row; of partitions each by its own."""
         return (bool(self.schema.key) or self.identity == "f") and self._parts_have_identity
-
-
-def is_wanted(patterns: list[str], table: str) -> bool:
-    namespace, _, _ = table.partition(".")
-    return table in patterns or f"{namespace}.*" in patterns or "*.*" in patterns

@@ -9,6 +9,7 @@ from lowwater_extractor.source import Check
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect_replication
+from lowwater_extractor.sources.postgres.cursor_setup import check_cursors
 from lowwater_extractor.sources.postgres.setup import Setup
 
 VERSION_MIN, VERSION_MAX = 14, 18
@@ -42,6 +43,9 @@ def _checks(config: PostgresConfig, source: str, catalogue: DatabaseCatalogue, v
     yield Check("connection", True, f"{config.host}:{config.port}/{config.database} as {config.user}")
     is_known = VERSION_MIN <= version <= VERSION_MAX
     yield Check("version", is_known, str(version), f"lowwater knows PostgreSQL {VERSION_MIN} to {VERSION_MAX}")
+    if config.mode == "incremental":
+        yield from check_cursors(config, catalogue)
+        return
     ((level,),) = catalogue.ask("SHOW wal_level")
     yield Check("wal_level", level == "logical", level, "ALTER SYSTEM SET wal_level = logical; and restart the server")
     ((encoding,),) = catalogue.ask("SHOW server_encoding")
@@ -89,7 +93,7 @@ def _tables(config: PostgresConfig, setup: Setup, catalogue: DatabaseCatalogue) 
         )  # fmt: skip
         return
     try:
-        setup.ensure_publications(tables, are_new=True)
+        setup.ensure_publications(tables)
     except LowwaterError as error:
         yield Check("publication", False, error.what, error.hint or "")
     else:

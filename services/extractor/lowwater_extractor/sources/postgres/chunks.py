@@ -174,7 +174,9 @@ def plan_chunks(
     *,
     snapshot: str = "",
 ) -> list[PlannedChunk]:
-    """At least one, also of an empty table. Nothing here needs to be exact: bounds cover what comes later, too.
+    """At least one, also of an empty table; none of one that was dropped since the snapshot.
+
+    Nothing here needs to be exact: bounds cover what comes later, too.
 
     No lock outlives this call, also in a transaction that is kept open: a copy takes hours, and must not hold up an
     ALTER TABLE. What such a one does to the rows is noticed when they are read.
@@ -225,6 +227,9 @@ def _plan_one(
         sizes = connection.execute(_SIZES, (oid, oid)).fetchone()
         assert sizes is not None
         pages, size = sizes
+        if pages is None:
+            # dropped since the snapshot, which still shows it
+            return []
         # the planner guesses some rows for a table without pages that was never looked at
         rows = _rows_estimate(connection, whole) if pages else 0
         cuts = page_cuts(pages, rows, size, rows_per_chunk)

@@ -48,7 +48,7 @@ def conninfo_of(config: PostgresConfig, source: str, **more: str) -> str:
 
 
 def connect(config: PostgresConfig, source: str) -> psycopg.Connection[Any]:
-    with named_errors(source, "connect"):
+    with _connecting(config, source, "connect"):
         connection = psycopg.connect(conninfo_of(config, source), autocommit=True)
         # nothing that is asked here may wait for long behind somebody who alters a table
         connection.execute("SET lock_timeout = '5s'")
@@ -57,10 +57,25 @@ def connect(config: PostgresConfig, source: str) -> psycopg.Connection[Any]:
 
 def connect_replication(config: PostgresConfig, source: str) -> psycopg.Connection[Any]:
     """It speaks the replication protocol, and SQL by the simple protocol."""
-    with named_errors(source, "connect for replication"):
+    with _connecting(config, source, "connect for replication"):
         return psycopg.connect(
             conninfo_of(config, source, replication="database"), autocommit=True, cursor_factory=psycopg.ClientCursor
         )
+
+
+@contextmanager
+def _connecting(config: PostgresConfig, source: str, what: str) -> Iterator[None]:
+    """A password out of a file is read at every attempt: once it is changed there, too, the next one helps."""
+    try:
+        with named_errors(source, what):
+            yield
+    except SourceLostError:
+        raise
+    except SourceError as error:
+        if "password" not in error.what or not config.password.startswith("${file:"):
+            raise
+        hint = "its file is read again at each attempt: write the new password there; else check user and pg_hba.conf"
+        raise SourceLostError(error.what, source=source, hint=hint) from error
 
 
 def query(connection: psycopg.Connection[Any], source: str, text: str | sql.Composed, *values: object) -> Rows:

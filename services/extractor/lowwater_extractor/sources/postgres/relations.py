@@ -8,13 +8,14 @@ has, the key of a table whose identity is the full row) is asked of the catalogu
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lowwater.codec.encoder import TableEncoder, WholeRow
 from lowwater.codec.table import Column, TableSchema
-from lowwater.errors import CodecError, LogUnknownError
+from lowwater.errors import CodecError, LogUnknownError, SourceLostError
 from lowwater_extractor.source import Encoders, Frame
 from lowwater_extractor.sources.postgres.messages import RelationMessage
 from lowwater_extractor.sources.postgres.text_values import Convert
@@ -25,6 +26,9 @@ _TEXT, _NULL, _UNCHANGED = b"tnu"
 #: what reading a text that is not of its type can raise
 _ERRORS = (CodecError, ValueError, ArithmeticError, IndexError)
 
+#: so long at a time; the server must hear of us meanwhile
+VISIBLE_SECONDS_MAX = 10.0
+
 #: (message, place of the tuple, places of columns that the log did not carry) → values, place behind the tuple
 ReadRow = Callable[[bytes, int, list[int]], tuple[list[Any], int]]
 
@@ -33,6 +37,10 @@ class Catalogue(Protocol):
     """What is asked beside the stream."""
 
     def type(self, oid: int) -> PgType: ...
+
+    def is_visible(self, xid: int) -> bool:
+        """Whether what is asked here knows of what this transaction has done."""
+        ...
 
     def dimensions(self, relation: int) -> dict[str, int]:
         """Of its array columns."""
@@ -151,9 +159,16 @@ class RelationMaker:
         #: each table's last version
         self.seen: dict[str, TableSchema] = {}
 
-    def relation(self, message: RelationMessage) -> Relation:
-        """The server sends a message again after every reconnect and invalidation: mostly it says nothing new."""
-        types = [self._catalogue.type(column.type_oid) for column in message.columns]
+    def relation(self, message: RelationMessage, xid: int) -> Relation:
+        """The server sends a message again after every reconnect and invalidation: mostly it says nothing new.
+
+        `xid`: the transaction that it came in. With a synchronous standby it is in the log before others see it.
+        """
+        types = self._types(message)
+        is_asked = message.identity == "f" or any(type_.item is not None or not type_.is_known for type_ in types)
+        if is_asked and message not in self._made:
+            self._wait_until_visible(xid)
+            types = self._types(message)
         has_arrays = any(type_.item is not None for type_ in types)
         if message.identity != "f" and not has_arrays and message in self._made:
             known = self._made[message]
@@ -175,6 +190,20 @@ class RelationMaker:
         self._made[message] = relation
         self.seen[where] = table
         return relation
+
+    def _types(self, message: RelationMessage) -> list[PgType]:
+        return [self._catalogue.type(column.type_oid) for column in message.columns]
+
+    def _wait_until_visible(self, xid: int) -> None:
+        deadline = time.monotonic() + VISIBLE_SECONDS_MAX
+        while not self._catalogue.is_visible(xid):
+            if time.monotonic() > deadline:
+                raise SourceLostError(
+                    f"transaction {xid} has committed, but nobody can see yet what it did to a table",
+                    source=self._source,
+                    hint="it waits for a synchronous standby: is that up? it is tried again",
+                )
+            time.sleep(0.02)
 
     def _key(self, message: RelationMessage) -> tuple[str, ...]:
         if message.identity == "f":

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from psycopg import sql
 
 from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
-from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue, is_wanted
-from lowwater_extractor.sources.postgres.config import PostgresConfig
-from lowwater_extractor.sources.postgres.connect import connect_replication, query
+from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue
+from lowwater_extractor.sources.postgres.config import PostgresConfig, is_wanted
+from lowwater_extractor.sources.postgres.connect import connect_replication
 from lowwater_extractor.sources.postgres.lsn import Lsn, format_lsn, parse_lsn
+from lowwater_extractor.sources.postgres.slot_request import SlotRequest
 
 _LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 _HOLDERS = """
@@ -21,12 +24,15 @@ WHERE locktype = 'advisory' AND objsubid = 1
 _SLOT = """
 SELECT plugin, database = current_database(), confirmed_flush_lsn::text, wal_status, active_pid
 FROM pg_replication_slots WHERE slot_name = %s"""
+_OLDEST = """
+SELECT pid, xact_start FROM pg_stat_activity
+WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1"""
 _PUBLISHED = """
 SELECT n.nspname, c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
 JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s"""
 
 
-_MISSING = "SELECT n FROM unnest(%s::text[]) n WHERE NOT EXISTS (SELECT FROM pg_publication WHERE pubname = n)"
+_OIDS = "SELECT pubname::text, oid FROM pg_publication WHERE pubname = ANY(%s)"
 #: a table that has become a partition is published as its root. By the catalogue's rows alone: the server's own view
 #: of publications takes a lock on every table, and would wait for anyone who alters one
 _LEFT = """
@@ -36,10 +42,18 @@ WHERE c.oid = ANY(%s::oid[]) AND NOT c.relispartition AND NOT EXISTS (
     WHERE p.pubname = ANY(%s) AND (p.puballtables OR r.oid IS NOT NULL))"""
 
 
+#: each one is locked until the statement's end, and a server has room for some thousands of locks
+TABLES_PER_STATEMENT = 500
+#: a slot is made once all transactions that are running have ended: so long it is waited for at a time
+SLOT_SECONDS_MAX = 30.0
+
+
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    confirmed: Lsn
+    #: None of one that is still being made, and of some that are lost
+    confirmed: Lsn | None
     active_pid: int | None
+    is_lost: bool
 
 
 class Setup:
@@ -51,6 +65,8 @@ class Setup:
         self.publication = config.publication_of(source)
         self.insert_publication = f"{self.publication}_inserts"
         self._captured: list[int] = []
+        #: the publications that the log is read under, by name: another one of the same name began later
+        self.known: dict[str, int] = {}
 
     @property
     def publications(self) -> list[str]:
@@ -102,14 +118,22 @@ class Setup:
 
     # -- publications ------------------------------------------------------------------------------------
 
-    def ensure_publications(self, tables: list[CatalogueTable], *, are_new: bool = False) -> None:
-        """Both are there from the beginning: one that is younger than the log that is read cannot be named."""
+    def ensure_publications(self, tables: list[CatalogueTable], known: Mapping[str, int] | None = None) -> None:
+        """Both are there from the beginning: one that is younger than the log that is read cannot be named.
+
+        `known`: those that the log was read under up to now; None where capture begins.
+        """
         self._captured = [table.oid for table in tables]
-        if not are_new:
+        if known is not None:
+            self.known = dict(known)
             self._check_there()
         if not self._config.manage_publication:
             self._check_publication(tables)
-            return
+        else:
+            self._make_publications(tables)
+        self.known = self._oids()
+
+    def _make_publications(self, tables: list[CatalogueTable]) -> None:
         wanted = {
             self.publication: ([t for t in tables if t.has_identity], "insert, update, delete, truncate"),
             self.insert_publication: ([t for t in tables if not t.has_identity], "insert, truncate"),
@@ -133,9 +157,16 @@ class Setup:
             raise self._unpublished(f"{', '.join(left)} was taken out of its publication")
 
     def _check_there(self) -> None:
-        missing = [name for (name,) in self._catalogue.ask(_MISSING, self.publications)]
+        oids = self._oids()
+        missing = [name for name in self.publications if name not in oids]
         if missing:
             raise self._unpublished(f"publication {', '.join(missing)} was dropped")
+        others = [name for name, oid in self.known.items() if oids.get(name, oid) != oid]
+        if others:
+            raise self._unpublished(f"publication {', '.join(others)} was dropped and made anew")
+
+    def _oids(self) -> dict[str, int]:
+        return dict(self._catalogue.ask(_OIDS, self.publications))
 
     def _unpublished(self, what: str) -> LogGapError:
         return LogGapError(
@@ -147,8 +178,9 @@ class Setup:
     def _keep_to(self, publication: str, wanted: set[tuple[str, str]]) -> None:
         there = {(namespace, table) for namespace, table in self._catalogue.ask(_PUBLISHED, publication)}
         for word, tables in (("ADD", wanted - there), ("DROP", there - wanted)):
-            if tables:
-                named = sql.SQL(", ").join(sql.Identifier(*table) for table in sorted(tables))
+            for start in range(0, len(tables), TABLES_PER_STATEMENT):
+                some = sorted(tables)[start : start + TABLES_PER_STATEMENT]
+                named = sql.SQL(", ").join(sql.Identifier(*table) for table in some)
                 alter = sql.SQL("ALTER PUBLICATION {} {} TABLE {}")
                 self._ask(alter.format(sql.Identifier(publication), sql.SQL(word), named))
 
@@ -170,7 +202,7 @@ class Setup:
 
     # -- slot --------------------------------------------------------------------------------------------
 
-    def slot_state(self) -> SlotState | None:
+    def _slot(self) -> SlotState | None:
         rows = self._catalogue.ask(_SLOT, self.slot)
         if not rows:
             return None
@@ -181,14 +213,7 @@ class Setup:
                 source=self._source,
                 hint="give this source another `slot`",
             )
-        if wal_status == "lost" or confirmed is None:
-            raise LogGapError(
-                f"slot {self.slot} is invalidated: the server has removed log that was not captured",
-                source=self._source,
-                hint="raise max_slot_wal_keep_size; then drop the slot and reset the source's position: its tables are "
-                "copied anew",
-            )
-        return SlotState(parse_lsn(confirmed), pid)
+        return SlotState(parse_lsn(confirmed) if confirmed else None, pid, wal_status == "lost")
 
     def create_slot(self) -> Lsn:
         """Every transaction that commits behind the place that this returns comes whole."""
@@ -201,10 +226,25 @@ class Setup:
             command = "CREATE_REPLICATION_SLOT {} LOGICAL pgoutput " + (
                 f"({options})" if version >= 150_000 else options
             )
-            rows = query(connection, self._source, sql.SQL(command).format(sql.Identifier(self.slot)))
+            request = SlotRequest(connection, self._source, sql.SQL(command).format(sql.Identifier(self.slot)))
+            deadline = time.monotonic() + SLOT_SECONDS_MAX
+            while (made := request.made()) is None:
+                if time.monotonic() > deadline:
+                    request.cancel()
+                    raise self._transactions_are_running()
+                time.sleep(0.02)
         finally:
             connection.close()
-        return parse_lsn(rows[0][1])
+        return made.point
+
+    def _transactions_are_running(self) -> SourceLostError:
+        rows = self._catalogue.ask(_OLDEST)
+        oldest = "; the oldest is of process {}, since {}".format(*rows[0]) if rows else ""
+        return SourceLostError(
+            f"slot {self.slot} waits for the transactions that are running{oldest}",
+            source=self._source,
+            hint="it is tried again; end the transaction if it was forgotten",
+        )
 
     def _check_encoding(self) -> None:
         ((encoding,),) = self._catalogue.ask("SHOW server_encoding")
@@ -226,30 +266,32 @@ class Setup:
 
     def start(self, resume: Lsn | None) -> Lsn:
         """Where reading begins; the slot is made where capture begins."""
-        state = self.slot_state()
+        state = self._slot()
         if state is not None and state.active_pid and self._config.when_locked == "take_over":
             self._catalogue.ask("SELECT pg_terminate_backend(%s, 10000)", state.active_pid)
         if state is not None and resume is None:
             # nothing of it was ever captured, or what was is forgotten: capture begins now
             self._catalogue.ask("SELECT pg_drop_replication_slot(%s)", self.slot)
             state = None
-        if state is None:
+        if resume is None:
             self._check_level()
             self._check_encoding()
-            if resume is not None:
-                raise LogGapError(
-                    f"slot {self.slot} is gone, and with it the log behind {format_lsn(resume)}",
-                    source=self._source,
-                    position=format_lsn(resume),
-                    hint="reset the source's position: a new slot is made and its tables are copied anew",
-                )
             return self.create_slot()
-        assert resume is not None
-        if state.confirmed > resume:
-            raise LogGapError(
-                f"slot {self.slot} was moved on to {format_lsn(state.confirmed)}, the position is {format_lsn(resume)}",
-                source=self._source,
-                position=format_lsn(resume),
-                hint="another reader used the slot: reset the source's position, its tables are copied anew",
-            )
+        self._check_slot(state, resume)
         return resume
+
+    def _check_slot(self, state: SlotState | None, resume: Lsn) -> None:
+        if state is None:
+            self._check_level()
+            what = f"slot {self.slot} is gone, and with it the log behind {format_lsn(resume)}"
+            hint = "reset the source's position: a new slot is made and its tables are copied anew"
+        elif state.is_lost or state.confirmed is None:
+            what = f"slot {self.slot} is invalidated: the server has removed log that was not captured"
+            hint = "raise max_slot_wal_keep_size; then reset the source's position: its tables are copied anew"
+        elif state.confirmed > resume:
+            moved = format_lsn(state.confirmed)
+            what = f"slot {self.slot} was moved on to {moved}, the position is {format_lsn(resume)}"
+            hint = "another reader used the slot: reset the source's position, its tables are copied anew"
+        else:
+            return
+        raise LogGapError(what, source=self._source, position=format_lsn(resume), hint=hint)

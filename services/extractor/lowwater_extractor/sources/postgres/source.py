@@ -13,12 +13,14 @@ from lowwater.positions import Order
 from lowwater.records import Chunk
 from lowwater_extractor.source import Check, Encoders, Stream, TableView
 from lowwater_extractor.sources.postgres.assemble import THREAD
-from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue, is_wanted
+from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.postgres.checks import check_source
-from lowwater_extractor.sources.postgres.config import PostgresConfig
+from lowwater_extractor.sources.postgres.config import PostgresConfig, is_wanted
 from lowwater_extractor.sources.postgres.connect import connect_replication, query
+from lowwater_extractor.sources.postgres.cursor_setup import find_cursored
+from lowwater_extractor.sources.postgres.incremental import NoView, identity, open_stream, refuse_other_mode
 from lowwater_extractor.sources.postgres.setup import Setup
-from lowwater_extractor.sources.postgres.stream import PostgresStream, unpack_resume
+from lowwater_extractor.sources.postgres.stream import PostgresStream, publications_of, unpack_resume
 from lowwater_extractor.sources.postgres.view import SnapshotView
 
 
@@ -32,8 +34,14 @@ class Postgres:
         self.name = name
         self.config = config
 
+    @property
+    def _is_incremental(self) -> bool:
+        return self.config.mode == "incremental"
+
     def incarnation(self) -> str:
         """System, timeline and database: of a promoted standby or a restored backup the timeline is another."""
+        if self._is_incremental:
+            return identity(self.config, self.name)
         connection = connect_replication(self.config, self.name)
         try:
             ((system, timeline, _, _),) = query(connection, self.name, "IDENTIFY_SYSTEM")
@@ -45,6 +53,8 @@ class Postgres:
     def discover(self) -> list[TableSchema]:
         catalogue = DatabaseCatalogue(self.config, self.name)
         try:
+            if self._is_incremental:
+                return [table.schema for table in find_cursored(self.config, catalogue)]
             return [table.schema for table in catalogue.tables() if is_wanted(self.config.tables, table.name)]
         finally:
             catalogue.close()
@@ -53,11 +63,15 @@ class Postgres:
         return check_source(self.config, self.name)
 
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
+        if resumes:
+            refuse_other_mode(self.config, self.name, resumes[THREAD])
+        if self._is_incremental:
+            return open_stream(self.config, self.name, resumes.get(THREAD), encoders)
         catalogue = DatabaseCatalogue(self.config, self.name)
         try:
             setup = Setup(self.config, self.name, catalogue)
             setup.lock()
-            setup.ensure_publications(setup.tables(), are_new=not resumes)
+            setup.ensure_publications(setup.tables(), publications_of(resumes[THREAD]) if resumes else None)
             start = setup.start(unpack_resume(resumes[THREAD]) if resumes else None)
             return PostgresStream(
                 self.config, self.name, catalogue, setup, encoders, start, announce=not resumes
@@ -67,7 +81,7 @@ class Postgres:
             raise
 
     def tables_to_copy(self) -> list[TableSchema]:
-        return self.discover() if self.config.copy_tables else []
+        return self.discover() if self.config.copy_tables and not self._is_incremental else []
 
     def filled_columns(self, table: str) -> set[str]:
         catalogue = DatabaseCatalogue(self.config, self.name)
@@ -77,7 +91,7 @@ class Postgres:
             catalogue.close()
 
     def begin_view(self, tables: Sequence[str]) -> TableView:
-        return SnapshotView(self.config, self.name, tables)
+        return NoView(self.name, tables) if self._is_incremental else SnapshotView(self.config, self.name, tables)
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
         # Arrow and its driver are for those who copy

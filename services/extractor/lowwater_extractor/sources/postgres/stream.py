@@ -10,6 +10,7 @@ start. What was read of transactions that had not committed comes again.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 
@@ -38,12 +39,19 @@ _HEARTBEAT = "SELECT pg_logical_emit_message(false, 'lowwater', 'heartbeat')"
 _KEEPALIVE = 0x6B
 
 
-def pack_resume(lsn: int) -> bytes:
-    return format_lsn(lsn).encode()
+def pack_resume(lsn: int, publications: str) -> bytes:
+    """The place in the log, and the oids of the publications that it was read under, by name."""
+    return f"{format_lsn(lsn)} {publications}".encode()
 
 
 def unpack_resume(data: bytes) -> Lsn:
-    return parse_lsn(data.decode())
+    return parse_lsn(data.decode().split(" ", 1)[0])
+
+
+def publications_of(data: bytes) -> dict[str, int]:
+    _, _, written = data.decode().partition(" ")
+    found: dict[str, int] = json.loads(written or "{}")
+    return found
 
 
 class PostgresStream:
@@ -63,6 +71,7 @@ class PostgresStream:
         self._catalogue = catalogue
         self._setup = setup
         self._slot = setup.slot
+        self._publications = json.dumps(setup.known)
         self._announce = announce
         self._space = SpillSpace(config.spill_directory)
         self._replication = Replication(config, source, setup.slot, setup.publications, start)
@@ -94,7 +103,7 @@ class PostgresStream:
     def _polled(self) -> Polled:
         assembler = self._assembler
         found, assembler.committed = assembler.committed, []
-        resume = pack_resume(self._read_to)
+        resume = pack_resume(self._read_to, self._publications)
         at_end = self._is_empty and self._read_to >= self._server_end
         mark = ThreadMark(THREAD, Order.mark(self._read_to), resume, ThreadState.OPEN, at_end)
         return Polled(found, {THREAD: mark})

@@ -8,50 +8,7 @@ from dataclasses import dataclass, field
 from lowwater_extractor.source import Frame
 from lowwater_extractor.sources.postgres.messages import RelationMessage
 from lowwater_extractor.sources.postgres.relations import Relation
-from lowwater_extractor.spill import Segment, SpillFile, SpillSpace
-
-
-class Rows:
-    """Rows in memory up to a limit, then on disk; in the order in which they came."""
-
-    def __init__(self, space: SpillSpace, bytes_max: int) -> None:
-        self._space = space
-        self._bytes_max = bytes_max
-        self._rows: list[bytes] = []
-        self._numbers: list[int] = []
-        self._held = 0
-        self._file: SpillFile | None = None
-        self.bytes = 0
-
-    def add(self, row: bytes, number: int) -> None:
-        self._rows.append(row)
-        self._numbers.append(number)
-        self._held += len(row)
-        self.bytes += len(row)
-        if self._held > self._bytes_max:
-            if self._file is None:
-                self._file = self._space.file()
-            self._file.append((self._rows, self._numbers))
-            self._rows, self._numbers, self._held = [], [], 0
-
-    def __iter__(self) -> Iterator[Segment]:
-        if self._file is not None:
-            yield from self._file
-        if self._rows:
-            yield self._rows, self._numbers
-
-
-class SpilledFrames:
-    def __init__(self, rows: Rows, tick: Callable[[], None]) -> None:
-        self._rows = rows
-        self._tick = tick
-        self.count = sum(len(segment) for segment, _ in rows)
-
-    def __iter__(self) -> Iterator[Frame]:
-        for rows, _ in self._rows:
-            self._tick()
-            for row in rows:
-                yield row[:5], row[5:]
+from lowwater_extractor.spill import Rows
 
 
 @dataclass

@@ -50,6 +50,8 @@ class PgType:
     #: of a domain: the modifier and the dimensions that it fixes
     typmod: int = -1
     dimensions: int = 0
+    #: False of one that the catalogue does not show: it was dropped, or is not visible yet
+    is_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from typing import Any
 
 import psycopg
 import structlog
-from psycopg import pq, sql
+from psycopg import sql
 
+from lowwater.codec.table import TableSchema
 from lowwater.errors import SourceError, SourceLostError
 from lowwater.positions import Order
 from lowwater_extractor.source import PlannedTable
@@ -27,7 +28,7 @@ from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, Databa
 from lowwater_extractor.sources.postgres.chunks import plan_chunks
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect, connect_replication, named_errors, query
-from lowwater_extractor.sources.postgres.lsn import parse_lsn
+from lowwater_extractor.sources.postgres.slot_request import SlotRequest
 
 _KEEP_SECONDS = 5.0
 
@@ -50,38 +51,23 @@ class SnapshotView:
         self._tables: dict[str, CatalogueTable] = {}
         self._filenodes: dict[str, dict[int, int]] = {}
         self._maker: psycopg.Connection[Any] | None = connect_replication(config, source)
-        self._ask_for_slot(self._maker)
+        self._request = self._ask_for_slot(self._maker)
 
-    def _ask_for_slot(self, maker: psycopg.Connection[Any]) -> None:
+    def _ask_for_slot(self, maker: psycopg.Connection[Any]) -> SlotRequest:
         name = f"lowwater_copy_{uuid.uuid4().hex[:16]}"
         export = "(SNAPSHOT 'export')" if maker.info.server_version >= 150_000 else "EXPORT_SNAPSHOT"
         command = sql.SQL("CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput {}")
-        text = command.format(sql.Identifier(name), sql.SQL(export)).as_string(maker)
-        with named_errors(self._source, "make a slot for a copy"):
-            maker.pgconn.send_query(text.encode())
+        return SlotRequest(maker, self._source, command.format(sql.Identifier(name), sql.SQL(export)))
 
     def _is_ready(self) -> bool:
         if self._holder is not None:
             return True
         assert self._maker is not None
-        pg = self._maker.pgconn
-        with named_errors(self._source, "make a slot for a copy"):
-            pg.consume_input()
-            if pg.is_busy():
-                return False
-            result = pg.get_result()
-        if result is None or result.status != pq.ExecStatus.TUPLES_OK:
-            text = (result.error_message if result else b"no answer").decode().strip()
-            raise SourceError(
-                f"a slot for a copy: {text}",
-                source=self._source,
-                hint="raise max_replication_slots and max_wal_senders",
-            )
-        point, snapshot = result.get_value(0, 1), result.get_value(0, 2)
-        assert point is not None
-        assert snapshot is not None
-        self._low = Order.mark(parse_lsn(point.decode()))
-        self._take_over(snapshot.decode())
+        made = self._request.made()
+        if made is None:
+            return False
+        self._low = Order.mark(made.point)
+        self._take_over(made.snapshot)
         self._maker.close()
         self._maker = None
         return True
@@ -105,27 +91,25 @@ class SnapshotView:
     def plan(self, tables_max: int) -> list[PlannedTable]:
         if not self._left or not self._is_ready():
             return []
-        assert self._holder is not None
         now, self._left = self._left[:tables_max], self._left[tables_max:]
-        # before the plan: a rewrite in between is then seen by `keep`, too
-        self._filenodes |= self._filenodes_of(now)
-        found = []
-        for name in now:
-            table = self._tables.get(name)
-            if table is None:
-                raise SourceError(f"{name} is gone", source=self._source, hint="take it out of `tables`, and restart")
-            with named_errors(self._source, f"plan the copy of {name}"):
-                planned = plan_chunks(
-                    self._holder,
-                    table.schema.namespace,
-                    table.schema.table,
-                    table.schema.key,
-                    self._config.chunk_rows,
-                    snapshot=self._snapshot,
-                )
-            chunks = [(chunk.bounds.encode(), chunk.rows_estimate) for chunk in planned]
-            found.append(PlannedTable(table.schema, self._low, self._low, chunks))
-        return found
+        assert self._catalogue is not None
+        # of the snapshot, not of now: a rewrite since then is seen by `keep`
+        self._filenodes |= self._catalogue.filenodes(now)
+        return [self._plan(name) for name in now]
+
+    def _plan(self, name: str) -> PlannedTable:
+        assert self._holder is not None
+        namespace, table = name.split(".", 1)
+        known = self._tables.get(name)
+        if known is None:
+            # dropped since, or never there: the others are copied all the same
+            return PlannedTable(TableSchema(self._source, namespace, table, 0, (), ()), self._low, self._low, [])
+        with named_errors(self._source, f"plan the copy of {name}"):
+            planned = plan_chunks(
+                self._holder, namespace, table, known.schema.key, self._config.chunk_rows, snapshot=self._snapshot
+            )
+        chunks = [(chunk.bounds.encode(), chunk.rows_estimate) for chunk in planned]
+        return PlannedTable(known.schema, self._low, self._low, chunks)
 
     def keep(self, tables: Sequence[str]) -> list[str]:
         """A table that was rewritten has its rows in other places, or seems empty to this snapshot."""
@@ -140,14 +124,24 @@ class SnapshotView:
             query(self._holder, self._source, "SELECT 1")
         except SourceError as error:
             raise SourceLostError(f"the snapshot of a copy is lost: {error.what}", source=self._source) from error
-        now_there = self._filenodes_of(tables)
+        now_there = self._filenodes_now(tables)
         return [name for name in tables if now_there.get(name) != self._filenodes.get(name)]
 
-    def _filenodes_of(self, tables: Sequence[str]) -> dict[str, dict[int, int]]:
-        assert self._catalogue is not None
-        return self._catalogue.filenodes(tables)
+    def _filenodes_now(self, tables: Sequence[str]) -> dict[str, dict[int, int]]:
+        """By a session of its own: the holder sees the catalogue as it was."""
+        catalogue = DatabaseCatalogue(self._config, self._source)
+        try:
+            return catalogue.filenodes(tables)
+        except SourceLostError as error:
+            # the snapshot is there; the next look is soon
+            _log.warning("tables that are copied could not be looked at", **error.fields())
+            return self._filenodes
+        finally:
+            catalogue.close()
 
     def close(self) -> None:
+        if self._maker is not None:
+            self._request.cancel()
         for connection in (self._maker, self._holder):
             if connection is not None:
                 connection.close()
