@@ -30,12 +30,13 @@ from lowwater.records import (
     Progress,
     SchemaEntry,
     Skipped,
+    SourceNote,
     TableCopies,
 )
 
 RECORDS: tuple[type, ...] = (
-    Commit, Abandon, Skipped, Copied, Chunk, TableCopies, Mark, Position, Progress, Control, SchemaEntry, OrderKey,
-    Prepared, Landed, Aborted,
+    Commit, Abandon, Skipped, Copied, Chunk, TableCopies, SourceNote, Mark, Position, Progress, Control, SchemaEntry,
+    OrderKey, Prepared, Landed, Aborted,
 )  # fmt: skip
 
 R = TypeVar("R")

@@ -77,7 +77,7 @@ class Chunk:
     copy: str
     #: `namespace.table`
     table: str
-    #: from 1; the copy is whole when chunks 1 … `chunks` have landed
+    #: from 1; the copy is whole when chunks 1 … `chunks` have landed. With none it is only there to replace another
     chunk: int
     chunks: int
     #: of the table version that its rows have
@@ -115,6 +115,16 @@ class TableCopies:
     source: str
     #: of each table the last copy, planned or done
     copies: tuple[TableCopy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNote:
+    """Beside the position, too: what a source kind must remember to read its log again, Oracle's dictionary say."""
+
+    source: str
+    name: str
+    #: opaque to all but the kind; empty: forgotten
+    value: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +351,6 @@ class SchemaEntry:
 
 
 Record = (
-    Commit | Abandon | Skipped | Copied | Chunk | TableCopies | Mark | Position | Progress | Control
+    Commit | Abandon | Skipped | Copied | Chunk | TableCopies | SourceNote | Mark | Position | Progress | Control
     | SchemaEntry | OrderKey | Prepared | Landed | Aborted
 )  # fmt: skip

@@ -87,6 +87,7 @@ class Encoders:
     """In the place of the runtime's: compiled as there, and each schema is kept so that frames can be decoded."""
 
     def __init__(self) -> None:
+        self.notes: dict[str, bytes] = {}
         self._encoders: dict[TableSchema, TableEncoder] = {}
         self._schemas: dict[SchemaId, tuple[str, Any]] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +41,10 @@ def check_rules(rules: ColumnRules, tables: Iterable[TableSchema], source: str) 
 class RegisteredEncoders:
     """The runtime's `Encoders`: a schema is durable before the first change that uses it."""
 
-    def __init__(self, store: SchemaStore, topic: str, rules: ColumnRules) -> None:
+    def __init__(
+        self, store: SchemaStore, topic: str, rules: ColumnRules, notes: Mapping[str, bytes] | None = None
+    ) -> None:
+        self.notes = notes or {}
         self._store = store
         self._topic = topic
         self._rules = rules
@@ -54,6 +57,11 @@ class RegisteredEncoders:
             encoder = TableEncoder(table, self._store.table_id(shown, self._topic), self._rules)
             self._by_table[table] = encoder
         return encoder
+
+    def announce(self, tables: Iterable[TableSchema]) -> None:
+        """Encoders of all these are asked for next: many at once are registered much quicker than one by one."""
+        new = [table for table in tables if table not in self._by_table]
+        self._store.announce([published(table, self._rules)[0] for table in new], self._topic)
 
     def versioned(self, table: TableSchema) -> TableSchema:
         known = [entry for entry in self._store.versions(table.full_name) if self._is_ours(entry)]

@@ -29,6 +29,7 @@ from lowwater.records import (
     Mark,
     MarkedThread,
     Position,
+    SourceNote,
     TableCopies,
     TableCopy,
     ThreadPosition,
@@ -61,6 +62,7 @@ class Publisher:
     ) -> None:  # fmt: skip
         #: if they have changed since the last position
         self._copies: TableCopies | None = None
+        self._notes: dict[str, bytes] = {}
         self._producer = producer
         self._codec = codec
         self._encoders = encoders
@@ -228,6 +230,10 @@ class Publisher:
         """Written in front of the next position."""
         self._copies = TableCopies(self._position.source, tuple(copies))
 
+    def note(self, notes: Mapping[str, bytes]) -> None:
+        """Written in front of the next position, too."""
+        self._notes |= notes
+
     # -- oversized ---------------------------------------------------------------------------------------
 
     def _is_in_progress(self, transaction: SourceTransaction) -> bool:
@@ -274,9 +280,10 @@ class Publisher:
         self._position = replace(self._position, in_progress=None)
         fail_point("extractor.abandon_produced")
 
-    def reset(self, incarnation: str) -> None:
+    def reset(self, incarnation: str, notes: Iterable[str] = ()) -> None:
         """Forget where the source was read to: its next session begins capture anew. Durable when it returns."""
         self._begin()
+        self.note(dict.fromkeys(notes, b""))
         self.abandon()
         self._marks, self._published = {}, {}
         self._position = replace(self._position, incarnation=incarnation)
@@ -319,6 +326,10 @@ class Publisher:
             key = self._codec.key(f"{source}/copies")
             self._producer.produce(topic, key, self._codec.encode(self._copies), 0)
             self._copies = None
+        for name, value in self._notes.items():
+            key = self._codec.key(f"{source}/notes/{name}")
+            self._producer.produce(topic, key, self._codec.encode(SourceNote(source, name, value)), 0)
+        self._notes = {}
         self._producer.produce(topic, self._codec.key(source), self._codec.encode(self._position), 0)
         fail_point("extractor.position_produced")
         self._producer.commit()

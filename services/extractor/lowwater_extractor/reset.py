@@ -15,7 +15,7 @@ from lowwater.bus.consumer import read_to_end
 from lowwater.bus.producer import TransactionalProducer
 from lowwater.config import Settings
 from lowwater.errors import LowwaterError
-from lowwater.records import Position
+from lowwater.records import Position, SourceNote
 from lowwater.schemas import open_store
 from lowwater.service import EXIT_ERROR, EXIT_STOPPED
 from lowwater_extractor.clock import SourceClock
@@ -55,7 +55,10 @@ def _reset(settings: Settings, name: str) -> str:
         last = codec.decode(messages[-1].value() or b"", Position)
         encoders = RegisteredEncoders(store, topics.changes(name), column_rules(source.columns))
         clock = SourceClock(last.clock_us, 0)
-        Publisher(producer, codec, encoders, source.batch, source.partitions, last, clock).reset(incarnation)
+        publisher = Publisher(producer, codec, encoders, source.batch, source.partitions, last, clock)
+        values = [message.value() or b"" for message in messages]
+        notes = {codec.decode(v, SourceNote).name for v in values if codec.record_type(v) is SourceNote}
+        publisher.reset(incarnation, notes)
     finally:
         producer.close()
     threads = ", ".join(f"thread {t.thread} at {t.mark}" for t in last.threads) or "nothing"

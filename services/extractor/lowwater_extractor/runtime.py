@@ -19,7 +19,7 @@ from lowwater.config import Settings
 from lowwater.control import ControlReader
 from lowwater.errors import IncarnationError, LowwaterError, SourceLostError
 from lowwater.failpoints import fail_point
-from lowwater.records import Copied, Position, TableCopies, TableCopy, Wanted
+from lowwater.records import Copied, Position, SourceNote, TableCopies, TableCopy, Wanted
 from lowwater.service import SessionService, http_of
 from lowwater.times import now_us
 from lowwater.topics import Topic
@@ -52,6 +52,7 @@ class Extractor(SessionService):
         super().__init__(settings, name, http_of(self._config.http, http_port), metrics.ERRORS)
         self._source: Source = open_source(name, self._config.kind, self._config.config)
         self._known_copies: tuple[TableCopy, ...] = ()
+        self._known_notes: dict[str, bytes] = {}
         self._backoff_seconds = BACKOFF_SECONDS
 
     def _topics(self) -> list[Topic]:
@@ -73,7 +74,7 @@ class Extractor(SessionService):
             rules = column_rules(self._config.columns)
             if rules.drop or rules.mask:
                 check_rules(rules, source.discover(), self.name)
-            encoders = RegisteredEncoders(self._store, topics.changes(self.name), rules)
+            encoders = RegisteredEncoders(self._store, topics.changes(self.name), rules, self._known_notes)
             publisher = Publisher(
                 producer, self._codec, encoders, self._config.batch, self._config.partitions, position, clock
             )
@@ -108,6 +109,8 @@ class Extractor(SessionService):
         values = [message.value() or b"" for message in messages]
         found = [v for v in values if self._codec.record_type(v) is TableCopies]
         self._known_copies = self._codec.decode(found[-1], TableCopies).copies if found else ()
+        notes = [self._codec.decode(v, SourceNote) for v in values if self._codec.record_type(v) is SourceNote]
+        self._known_notes = {note.name: note.value for note in notes if note.value}
         if not messages:
             return Position(self.name, incarnation, 1, 0, None, ())
         last = self._codec.decode(values[-1], Position)
@@ -192,12 +195,14 @@ class _Session:
         """A thread is named in a mark before any commit of it: the merger refuses one that nobody has named."""
         new = {t: m for t, m in polled.marks.items() if t not in self._marks}
         if new:
+            self._publisher.note(polled.notes)
             assert not any(t.thread in new for t in polled.transactions), "a thread is registered before it is read"
             self._marks = {**self._marks, **new}
             self._commit(all_at_end=False)
             self._log.info("threads registered", threads={t: str(m.order) for t, m in new.items()})
 
     def _publish(self, polled: Polled) -> None:
+        self._publisher.note(polled.notes)
         for thread, txid, why in polled.left_out:
             self._log.warning("left out", thread=thread, txid=txid, why=why)
             metrics.LEFT_OUT.labels(self._name).inc()

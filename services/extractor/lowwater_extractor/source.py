@@ -69,6 +69,8 @@ class Polled:
     marks: dict[int, ThreadMark]
     #: transactions that were left out because the operator asked for it: (thread, txid, why)
     left_out: list[tuple[int, str, str]] = field(default_factory=list)
+    #: what to remember, by name, from these marks on: durable with them. Empty: no more
+    notes: dict[str, bytes] = field(default_factory=dict)
 
 
 class Check(NamedTuple):
@@ -87,7 +89,7 @@ class PlannedTable(NamedTuple):
     #: positions before and after the chunks are read; equal where all are read under one snapshot
     low: Order
     high: Order
-    #: what to read (opaque to all but the kind), and about how many rows that is
+    #: what to read (opaque to all but the kind), and about how many rows that is; none: there is no such table any more
     chunks: list[tuple[bytes, int]]
 
 
@@ -107,6 +109,11 @@ class TableView(Protocol):
 
 class Encoders(Protocol):
     """Given by the runtime: column rules are applied and the schema is registered behind this call."""
+
+    @property
+    def notes(self) -> Mapping[str, bytes]:
+        """What the source's polls asked to remember, before this stream began."""
+        ...
 
     def encoder(self, table: TableSchema) -> TableEncoder: ...
 

@@ -7,6 +7,7 @@ import pickle
 import random
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -44,6 +45,8 @@ class FakeEncoder:
 
 
 class FakeEncoders:
+    notes: Mapping[str, bytes] = MappingProxyType({})
+
     def encoder(self, table: TableSchema) -> Any:
         return FakeEncoder(table)
 

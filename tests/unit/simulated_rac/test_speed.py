@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lowwater.codec.encoder import TableEncoder
@@ -31,6 +33,8 @@ class NoEncoder:
 class NoEncoders:
     """What reading and assembly cost by themselves."""
 
+    notes: Mapping[str, bytes] = MappingProxyType({})
+
     def encoder(self, table: TableSchema) -> Any:
         return NoEncoder()
 
@@ -39,6 +43,8 @@ class NoEncoders:
 
 
 class RealEncoders:
+    notes: Mapping[str, bytes] = MappingProxyType({})
+
     def encoder(self, table: TableSchema) -> TableEncoder:
         return TableEncoder(table, SchemaId(1))
 

@@ -14,6 +14,7 @@ from lowwater.errors import ConfigError
 from lowwater_extractor.source import Source
 
 KINDS: dict[str, str] = {
+    "oracle": "lowwater_extractor.sources.oracle.source:Oracle",
     "postgres": "lowwater_extractor.sources.postgres.source:Postgres",
     "simulated_rac": "lowwater_extractor.sources.simulated_rac.source:SimulatedRac",
 }

@@ -30,8 +30,24 @@ __all__ = ["Cluster", "Committed", "LoggedChange", "Transaction"]
 
 
 class Cluster(Transactions):
+    def __new__(cls, *_: Any, format: str = "own", **__: Any) -> Cluster:
+        """`format`: "own" is that of `log`, "redo" that of real redo files."""
+        if format not in ("own", "redo"):
+            raise ValueError(f"a cluster writes in format own or redo, not {format!r}")
+        if format == "redo" and cls is Cluster:
+            from lowwater_extractor.sources.simulated_rac.redo_cluster import RedoCluster
+
+            return super().__new__(RedoCluster)
+        return super().__new__(cls)
+
     def __init__(
-        self, directory: Path | str, threads: int = 2, *, tables: Iterable[TableSchema] = (), **options: Any
+        self,
+        directory: Path | str,
+        threads: int = 2,
+        *,
+        tables: Iterable[TableSchema] = (),
+        format: str = "own",
+        **options: Any,
     ) -> None:
         super().__init__(directory, **options)
         for table in tables:

@@ -31,6 +31,9 @@ TIME_START_US = 1_700_000_000_000_000
 class Transactions:
     """All but the coming and going of instances, which is `Cluster`'s."""
 
+    #: an XA transaction with records in several threads is one transaction with one xid
+    joins_branches = True
+
     def __init__(
         self,
         directory: Path | str,
@@ -109,11 +112,14 @@ class Transactions:
 
     # --- transactions
 
-    def begin(self, thread: int, *, system: bool = False, xa: bool = False) -> Transaction:
+    def _new_xid(self, thread: int) -> int:
         number = self._xids.get(thread, 0) + 1
         self._xids[thread] = number
         # undo segment, slot, wrap: an undo segment belongs to one instance, so no two share an xid
-        xid = (thread * 16 + number % 16) << 48 | (number // 16 % 32) << 32 | (number // 512 + 1)
+        return (thread * 16 + number % 16) << 48 | (number // 16 % 32) << 32 | (number // 512 + 1)
+
+    def begin(self, thread: int, *, system: bool = False, xa: bool = False) -> Transaction:
+        xid = self._new_xid(thread)
         transaction = Transaction(xid, thread, system, xa, [])
         self.open[xid] = transaction
         self._join(transaction, thread)

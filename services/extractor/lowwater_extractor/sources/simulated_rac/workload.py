@@ -181,7 +181,8 @@ class Bank:
         now = cluster.now_us()
         savepoint = cluster.savepoint(transaction)
         before = {number: self._accounts[number] for number in pair}
-        threads = self._threads() if transaction.xa else [transaction.home]
+        # where each branch is a transaction of its own, one transfer stays in one of them: the sum has to be right
+        threads = self._threads() if transaction.xa and cluster.joins_branches else [transaction.home]
         for number, by in zip(pair, (-amount, amount), strict=True):
             balance, updated = self._accounts[number]
             old = (number, number % 16, balance, updated)

@@ -1,0 +1,272 @@
+"""From events to committed transactions: by xid, across threads. No clock, no files but the spill's.
+
+A transaction's rows are all in one thread: an undo segment belongs to one instance. What can be in another one is its
+end: an instance that recovers a dead one rolls its transactions back in its own log, and an in-doubt transaction may
+be committed by any. An end, or an undo, of a transaction that this thread has not begun is such a one.
+
+**The rule for those.** A record of SCN c in thread t that belongs to a transaction of another thread is processed only
+when all other threads have been read to c: their marks are at or above c, or they are themselves suspended at a
+record of SCN ≥ c (SCNs of a thread do not fall). Until then t is suspended there: it yields, and its mark, the LWN's
+SCN − 1, stays below c. Of the suspended threads the one with the lowest SCN never waits for another suspended one, so
+they cannot wait in a circle.
+
+**After a restart** each thread is read from a place at or before the first record of all that was open in it, up to
+`read_until` for the second time. There, and only there, records of transactions that were not open then are leftovers
+of closed ones and mean nothing. **At the start of capture** the same holds for records at or below `since`: what was
+open at that SCN began behind the place from which the logs are read. Behind both a record without a begin is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+
+from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError, SourceError
+from lowwater.positions import Order
+from lowwater_extractor.source import SourceTransaction
+from lowwater_extractor.sources.oracle.branches import Branch, ThreadAssembly, slot_of
+from lowwater_extractor.sources.oracle.changes import Changes, FrameMaker
+from lowwater_extractor.sources.oracle.discovery import txid_text
+from lowwater_extractor.sources.oracle.redo.codes import (
+    BEGIN,
+    COMMIT,
+    DDL,
+    HEAD,
+    OPERATION,
+    PREPARE,
+    ROLLBACK,
+    ROW,
+    UNDO,
+)
+from lowwater_extractor.sources.oracle.redo.events import Event, Lwn
+from lowwater_extractor.sources.oracle.redo.layout import Place, Where
+from lowwater_extractor.spill import SpillSpace
+
+Out = list[SourceTransaction]
+
+#: `Order(major, minor)` at half its cost: one for each transaction
+_order: Callable[[tuple[int, int]], Order] = partial(tuple.__new__, Order)
+#: the object's number at the head of a row's or an undo's data
+_OBJECT = slice(0, 4)
+
+
+class Assembler:
+    def __init__(self, source: str, maker: FrameMaker, space: SpillSpace, *, spill_bytes_max: int = 64 << 20) -> None:
+        self.threads: dict[int, ThreadAssembly] = {}
+        #: transactions whose begin is gone and which the operator asked to leave out
+        self.left_out: set[int] = set()
+        self._source = source
+        self._maker = maker
+        self._space = space
+        self._spill_bytes_max = spill_bytes_max
+        #: at most the bytes of rows in memory: what is dropped is not taken off at once
+        self._held = 0
+
+    # --- what the stream calls
+
+    def feed(self, thread: ThreadAssembly, lwn: Lwn, out: Out) -> bool:
+        """Process an LWN. False: suspended at a record that waits for another thread."""
+        thread.mark = max(thread.mark, lwn.scn - 1)
+        thread.lwn, thread.lwn_place = lwn, Place(lwn.sequence, lwn.offset)
+        thread.at, thread.events = 0, iter(lwn.events)
+        return self.go_on(thread, out)
+
+    def go_on(self, thread: ThreadAssembly, out: Out) -> bool:
+        """From where it was suspended to the end of the LWN. All captured rows pass here."""
+        assert thread.lwn is not None
+        events, get, floor, held = thread.events, thread.branches.get, thread.mark, 0
+        last = -1
+        append: Callable[[bytes], None] = _ignore
+        thread.waiting, thread.awaited = None, frozenset()
+        for event in events:
+            scn, xid, code, thread.at, data = event
+            if scn <= floor:
+                raise self._broken(thread, f"a record of SCN {scn} at or below the thread's mark {floor}")
+            if code >= ROW:
+                if xid != last:
+                    branch = get(xid)
+                    last, append = xid, self._stray(thread, scn, xid) if branch is None else branch.append
+                append(data)
+                held += len(data)
+            else:
+                last = -1
+                if not self._control(thread, event, out):
+                    thread.events = chain((event,), events)
+                    self._held += held
+                    self.reached(thread, thread.here())
+                    return False
+        thread.lwn = None
+        self._held += held
+        if self._held > self._spill_bytes_max:
+            self._spill()
+        return True
+
+    def reached(self, thread: ThreadAssembly, place: Place) -> None:
+        """All before `place` has been processed: perhaps the restart is over for this thread."""
+        if thread.caught_up or place < thread.read_until:
+            return
+        thread.caught_up = True
+        thread.mark = max(thread.mark, thread.mark_then)
+        missing = thread.open_then - thread.branches.keys() - thread.touched.keys()
+        if missing:
+            names = [txid_text(xid) for xid in sorted(missing)]
+            raise self._corrupt(thread, f"open transactions were not found again: {', '.join(names)}")
+        thread.open_then = set()
+
+    def start(self, thread: ThreadAssembly, read: Place) -> Place:
+        """From where the thread has to be read after a restart, given how far it is read."""
+        return min([read, *thread.first_open()])
+
+    # --- events that are not rows
+
+    def _control(self, thread: ThreadAssembly, event: Event, out: Out) -> bool:
+        scn, xid, code, _, data = event
+        operation = code & OPERATION
+        if operation == BEGIN:
+            self._begin(thread, scn, xid)
+        elif operation in (COMMIT, ROLLBACK):
+            return self._end(thread, event, operation == COMMIT, out)
+        elif operation == UNDO:
+            return self._undo(thread, scn, xid, data)
+        elif operation == DDL:
+            self._maker.altered(scn, data)
+        elif operation != PREPARE:
+            raise LogUnknownError(f"event of code {code:08x}", **self._where(thread))
+        return True
+
+    def _begin(self, thread: ThreadAssembly, scn: int, xid: int) -> None:
+        if self._again(thread) and xid not in thread.open_then:
+            return
+        if xid in thread.branches:
+            raise self._corrupt(thread, f"transaction {txid_text(xid)} begins twice")
+        thread.branches[xid] = Branch(thread.lwn_place, scn)
+        thread.slots[slot_of(xid)] = xid
+
+    def _undo(self, thread: ThreadAssembly, scn: int, slot: int, data: bytes) -> bool:
+        """The log names only undo segment and slot."""
+        xid = thread.slots.get(slot)
+        home = thread
+        if xid is None:
+            if self._is_old(thread, scn) and not thread.open_then:
+                return True
+            if not self._ready(thread, scn):
+                return False
+            found = self._elsewhere(slot, scn)
+            if found is None or (self._again(thread) and found[1] not in thread.open_then):
+                self._stray(thread, scn, slot)
+                return True
+            home, xid = found
+            thread.touched.setdefault(xid, thread.lwn_place)
+        row = home.branches[xid].undo()
+        if row is None or row[_OBJECT] != data[_OBJECT]:
+            raise self._corrupt(thread, f"an undo in transaction {txid_text(xid)} that fits no change of it")
+        return True
+
+    def _elsewhere(self, slot: int, scn: int) -> tuple[ThreadAssembly, int] | None:
+        for other in self.threads.values():
+            xid = other.open_in_slot(slot, scn)
+            if xid is not None:
+                return other, xid
+        return None
+
+    def _end(self, thread: ThreadAssembly, event: Event, is_commit: bool, out: Out) -> bool:
+        scn, xid = event[:2]
+        home = thread
+        if xid not in thread.branches:
+            if self._is_old(thread, scn) or self._is_left_out(xid):
+                self.left_out.discard(xid)
+                return True
+            if not self._ready(thread, scn):
+                return False
+            homes = [other for other in self.threads.values() if xid in other.branches]
+            if not homes:
+                self._stray(thread, scn, xid)
+            home = homes[0]
+        branch = self._close(home, xid)
+        for other in self.threads.values():
+            other.touched.pop(xid, None)
+            # it may be that another thread is still read for the second time, behind the end
+            other.open_then.discard(xid)
+        self._held -= branch.memory()
+        if is_commit and branch.count and scn > thread.since and not self._again(thread):
+            self._emit(thread, event, branch, out)
+        return True
+
+    def _close(self, home: ThreadAssembly, xid: int) -> Branch:
+        slot = slot_of(xid)
+        if home.slots.get(slot) == xid:
+            del home.slots[slot]
+        return home.branches.pop(xid)
+
+    def _emit(self, thread: ThreadAssembly, event: Event, branch: Branch, out: Out) -> None:
+        """Hand over a commit that lies behind the start of capture and was not handed over before."""
+        scn, xid, _, _, data = event
+        sequence, offset, _ = thread.lwn_place
+        order = _order((scn, sequence << 40 | offset + thread.at + 1))
+        if order <= thread.last_order:
+            raise self._broken(thread, f"commit at {order} behind one at {thread.last_order}")
+        thread.last_order = order
+        time_us = HEAD.unpack_from(data)[0] * 1_000_000
+        changes = Changes(self._maker, branch.taken(), time_us, scn)
+        count = branch.changes_max()
+        out.append(SourceTransaction(thread.number, txid_text(xid), order, time_us, changes, branch.bytes, count))
+
+    # --- rules
+
+    def _again(self, thread: ThreadAssembly) -> bool:
+        """Has this record been processed before the restart?"""
+        return not thread.caught_up and thread.here() < thread.read_until
+
+    def _is_old(self, thread: ThreadAssembly, scn: int) -> bool:
+        """What has no begin here belongs to a transaction that was closed before capture, or before the restart."""
+        return scn <= thread.since or self._again(thread)
+
+    def _is_left_out(self, xid: int) -> bool:
+        """`xid` may be a slot: an undo says no more."""
+        return xid in self.left_out or any(slot_of(each) == xid for each in self.left_out)
+
+    def _ready(self, thread: ThreadAssembly, scn: int) -> bool:
+        """Have all other threads been read to `scn`?"""
+        late = [
+            other.number
+            for other in self.threads.values()
+            if other is not thread and other.mark < scn and (other.waiting is None or other.waiting < scn)
+        ]
+        if late:
+            thread.waiting, thread.awaited = scn, frozenset(late)
+        return not late
+
+    def _stray(self, thread: ThreadAssembly, scn: int, xid: int) -> Callable[[bytes], None]:
+        if self._is_old(thread, scn) or self._is_left_out(xid):
+            return _ignore
+        raise LogGapError(
+            f"a record of transaction {txid_text(xid)}, but its begin was not read",
+            hint="records are missing before this one; capture has to begin anew",
+            **self._where(thread),
+        )
+
+    def _spill(self) -> None:
+        """Down to half of the limit, the largest first."""
+        every = [branch for thread in self.threads.values() for branch in thread.branches.values()]
+        sizes = sorted(((branch.memory(), at) for at, branch in enumerate(every)), reverse=True)
+        self._held = sum(size for size, _ in sizes)
+        for size, at in sizes:
+            if self._held <= self._spill_bytes_max // 2 or not size:
+                break
+            every[at].spill(self._space, size)
+            self._held -= size
+
+    def _where(self, thread: ThreadAssembly) -> Where:
+        return {"source": self._source, "thread": thread.number, "position": str(thread.here())}
+
+    def _broken(self, thread: ThreadAssembly, what: str) -> SourceError:
+        hint = "the order of this thread cannot be trusted: report it with the log"
+        return MarkBrokenError(what, hint=hint, **self._where(thread))
+
+    def _corrupt(self, thread: ThreadAssembly, what: str) -> SourceError:
+        return LogCorruptError(what, **self._where(thread))
+
+
+def _ignore(row: bytes) -> None:
+    """Of a transaction that is not to be published nothing is kept."""

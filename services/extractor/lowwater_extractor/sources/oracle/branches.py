@@ -1,0 +1,135 @@
+"""What the assembler keeps: the rows of an open transaction, and a thread's state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from lowwater.positions import ORDER_MIN, Order
+from lowwater_extractor.sources.oracle.redo.events import Event, Lwn
+from lowwater_extractor.sources.oracle.redo.layout import Place
+from lowwater_extractor.sources.oracle.rows import changes_max
+from lowwater_extractor.sources.oracle.taken import Rows
+from lowwater_extractor.spill import SpillFile, SpillSpace
+
+SEGMENT_BYTES = 1 << 20
+
+_T = TypeVar("_T")
+_NOWHERE = Place(0, 0)
+
+
+class Branch:
+    """The rows of one open transaction that stand so far. `append` is the list's own method: it is called for each."""
+
+    __slots__ = ("append", "place", "rows", "scn", "spilled", "spilled_changes")
+
+    def __init__(self, place: Place, scn: int) -> None:
+        #: of its first record
+        self.place = place
+        self.scn = scn
+        self.rows: list[bytes] = []
+        self.append: Callable[[bytes], None] = self.rows.append
+        self.spilled: SpillFile | None = None
+        #: how many changes those rows can become
+        self.spilled_changes = 0
+
+    def undo(self) -> bytes | None:
+        """Take the newest row back. None: there is none."""
+        if not self.rows:
+            if self.spilled is None or not self.spilled.rows:
+                return None
+            self.rows.extend(self.spilled.take_back()[0])
+            self.spilled_changes -= sum(map(changes_max, self.rows))
+        return self.rows.pop()
+
+    def memory(self) -> int:
+        return sum(map(len, self.rows))
+
+    def spill(self, space: SpillSpace, size: int) -> None:
+        if self.spilled is None:
+            self.spilled = space.file()
+        step = max(1, len(self.rows) * SEGMENT_BYTES // max(1, size))
+        for at in range(0, len(self.rows), step):
+            self.spilled.append((self.rows[at : at + step], []))
+        self.spilled_changes += sum(map(changes_max, self.rows))
+        # the same list object: `append` is bound to it
+        self.rows.clear()
+
+    @property
+    def count(self) -> int:
+        return len(self.rows) + (self.spilled.rows if self.spilled is not None else 0)
+
+    @property
+    def bytes(self) -> int:
+        return self.memory() + (self.spilled.bytes if self.spilled is not None else 0)
+
+    def changes_max(self) -> int:
+        """No less than there will be: a row in several pieces is counted by its pieces."""
+        return self.spilled_changes + sum(map(changes_max, self.rows))
+
+    def taken(self) -> Rows:
+        return Rows(self.rows, self.spilled)
+
+
+@dataclass(slots=True)
+class ThreadAssembly:
+    """How far one thread is read, and what is open in it."""
+
+    number: int
+    #: what lies before this place was read and handed over before the restart
+    read_until: Place
+    #: commits at or below this SCN lie before the start of capture
+    since: int
+    #: the mark that `read_until` stands for
+    mark_then: int = 0
+    #: what was open in this thread then: of all that is read again, only this counts
+    open_then: set[int] = field(default_factory=set)
+    #: every record of this thread at or below this SCN has been processed in this run
+    mark: int = 0
+    caught_up: bool = False
+    #: by xid, in the order of their first records here
+    branches: dict[int, Branch] = field(default_factory=dict)
+    #: undo segment and slot (an xid without its sequence) → the transaction that began there last
+    slots: dict[int, int] = field(default_factory=dict)
+    #: transactions of other threads that have undo records here → the first of them
+    touched: dict[int, Place] = field(default_factory=dict)
+    #: suspended at a record of this SCN, which waits for another thread
+    waiting: int | None = None
+    awaited: frozenset[int] = frozenset()
+    lwn: Lwn | None = None
+    lwn_place: Place = _NOWHERE
+    events: Iterator[Event] = field(default_factory=lambda: iter(()))
+    #: where in the LWN the event is that is being processed
+    at: int = 0
+    last_order: Order = ORDER_MIN
+
+    def here(self) -> Place:
+        return self.lwn_place._replace(record=self.at)
+
+    def open_now(self) -> list[int]:
+        """The transactions that have records here and are not closed."""
+        return list({**self.branches, **self.touched, **dict.fromkeys(self.open_then)})
+
+    def first_open(self) -> list[Place]:
+        """The first records of the oldest transactions that are open here."""
+        places = [branch.place for branch in _first(self.branches)]
+        return places + list(_first(self.touched))
+
+    def open_in_slot(self, slot: int, scn: int) -> int | None:
+        """The transaction of this slot that was open at `scn`: the slot may have been taken again since."""
+        found = None
+        for xid, branch in self.branches.items():
+            if slot_of(xid) == slot and branch.scn <= scn:
+                found = xid
+        return found
+
+
+def slot_of(xid: int) -> int:
+    return xid >> 32 << 32
+
+
+def _first(values: dict[int, _T]) -> list[_T]:
+    for value in values.values():
+        return [value]
+    return []

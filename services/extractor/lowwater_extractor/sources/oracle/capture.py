@@ -1,0 +1,79 @@
+"""From a view of the database to the stream of its redo: what every kind that has redo files needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from pathlib import Path
+
+from lowwater.positions import Order
+from lowwater_extractor.sources.oracle.assembly import Assembler
+from lowwater_extractor.sources.oracle.changes import FrameMaker
+from lowwater_extractor.sources.oracle.redo.events import Captured
+from lowwater_extractor.sources.oracle.redo.layout import Place
+from lowwater_extractor.sources.oracle.redo.reader import ThreadReader
+from lowwater_extractor.sources.oracle.resume import LeftOut, Resume, fresh, resumed
+from lowwater_extractor.sources.oracle.stream import RedoStream
+from lowwater_extractor.sources.oracle.views import RedoView
+from lowwater_extractor.spill import SpillSpace
+
+
+@dataclass(frozen=True)
+class RedoOptions:
+    #: what to do about transactions that are open at the start of capture, with the log of their begin gone
+    leave_out: bool = False
+    #: rows of open transactions in memory; past this they go to disk
+    spill_bytes_max: int = 64 << 20
+    spill_directory: Path | None = None
+    #: how much of the logs one poll reads, over all threads
+    read_bytes: int = 4 << 20
+    #: how often the database is asked for its threads
+    look_seconds: float = 0.0
+    #: of the database's hosts: times in the log have none
+    zone: tzinfo = UTC
+
+
+def redo_stream(
+    source: str,
+    view: RedoView,
+    maker: FrameMaker,
+    captured: Captured,
+    resumes: Mapping[int, bytes],
+    marks: Mapping[int, Order],
+    options: RedoOptions,
+    acknowledged: Callable[[dict[int, int]], None] | None = None,
+    notes: Callable[[], dict[str, bytes]] = dict,
+) -> RedoStream:
+    incarnation, look = view.incarnation(), view.look()
+    left_out: list[LeftOut] = []
+    if resumes:
+        saved = {number: Resume.unpack(data) for number, data in resumes.items()}
+        places = resumed(source, incarnation, look, saved, view.files)
+    else:
+        places, left_out = fresh(source, incarnation, look, view.start(), view.files, leave_out=options.leave_out)
+    space = SpillSpace(options.spill_directory)
+
+    def new_reader(thread: int, start: Place) -> ThreadReader:
+        slice_max = max(1 << 14, options.read_bytes // max(1, len(look.threads)))
+        return ThreadReader(
+            source, thread, view.identity, view.files, captured, start, slice_max=slice_max, zone=options.zone
+        )
+
+    return RedoStream(
+        source,
+        view,
+        look,
+        places,
+        marks,
+        Assembler(source, maker, space, spill_bytes_max=options.spill_bytes_max),
+        space,
+        new_reader,
+        view.files,
+        read_bytes=options.read_bytes,
+        look_seconds=options.look_seconds,
+        left_out=left_out,
+        announce=places.keys() != resumes.keys(),
+        acknowledged=acknowledged,
+        notes=notes,
+    )

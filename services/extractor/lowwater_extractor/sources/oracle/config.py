@@ -1,0 +1,177 @@
+"""Settings of the source kind `oracle`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from lowwater.secrets import check_reference
+
+Secret = Annotated[str, AfterValidator(lambda value: check_reference("password", value))]
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"there is no time zone {name!r}: write one as Europe/Vienna, or UTC") from None
+    return name
+
+
+def _table(name: str) -> str:
+    owner, dot, table = name.partition(".")
+    if not owner or not dot or not table or "." in table:
+        raise ValueError(f"{name!r}: a table is OWNER.TABLE, or OWNER.* for all of a schema")
+    return name
+
+
+Zone = Annotated[str, AfterValidator(_zone)]
+TableName = Annotated[str, AfterValidator(_table)]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TlsConfig(Model):
+    """Wallets and TLS, as python-oracledb has them."""
+
+    enabled: bool = Field(default=False, description="connect by tcps")
+    wallet_directory: Path | None = Field(default=None, description="with ewallet.pem (thin) or cwallet.sso (thick)")
+    wallet_password: Secret = Field(default="", description="a reference such as ${env:WALLET_PASSWORD}")
+    match_name: bool = Field(default=True, description="the server's certificate must carry its name")
+    server_name: str = Field(default="", description="the distinguished name to find there, if it is not the host's")
+
+
+class RedoConfig(Model):
+    """Where the extractor finds the redo files: for `capture: redo`."""
+
+    online: list[Path] = Field(default=[], description="directories with the online logs")
+    archive: list[Path] = Field(default=[], description="directories with the archived logs")
+    paths: dict[str, Path] = Field(
+        default={}, description="a path's beginning as the server writes it → where that lies here"
+    )
+
+    def local(self, server_path: str) -> Path:
+        """Where a file of the server lies here: the longest beginning counts; without one it is the same path."""
+        plain = server_path.replace("\\", "/")
+        fitting = [begin for begin in self.paths if _begins(plain, begin.replace("\\", "/").rstrip("/"))]
+        if not fitting:
+            return Path(server_path)
+        begin = max(fitting, key=len)
+        rest = plain[len(begin.replace("\\", "/").rstrip("/")) :].lstrip("/")
+        return self.paths[begin] / PurePosixPath(rest) if rest else self.paths[begin]
+
+
+def _begins(path: str, begin: str) -> bool:
+    return path == begin or path.startswith(begin + "/")
+
+
+class LogMinerConfig(Model):
+    """For `capture: logminer`."""
+
+    strategy: Literal["online_catalog"] = Field(
+        default="online_catalog", description="where LogMiner takes the names from: the live dictionary"
+    )
+    batch_rows: int = Field(default=10_000, ge=1, description="rows that are fetched from the view at once")
+    window_scns_min: int = Field(default=1_000, ge=1, description="the smallest window that a session mines")
+    window_scns_max: int = Field(default=1_000_000, ge=1, description="the largest")
+    look_seconds: float = Field(default=1.0, ge=0, description="at the end of the logs it is looked this often")
+
+    @model_validator(mode="after")
+    def _windows_fit(self) -> Self:
+        if self.window_scns_min > self.window_scns_max:
+            raise ValueError("window_scns_min is above window_scns_max")
+        return self
+
+
+class OracleConfig(Model):
+    capture: Literal["redo", "logminer"] = Field(
+        default="redo", description="read the redo files, or let the database's LogMiner read them"
+    )
+    tables: list[TableName] = Field(min_length=1, description="`OWNER.TABLE` or `OWNER.*`, as the dictionary spells it")
+
+    dsn: str = Field(default="", description="an Easy Connect string, a descriptor or a name of tnsnames.ora")
+    host: str = ""
+    port: int = Field(default=1521, ge=1, le=65535)
+    service: str = Field(default="", description="of the root of a container database, not of a PDB")
+    user: str = Field(default="", description="a common user (c##…) in a container database")
+    password: Secret = Field(default="", description="a reference such as ${env:ORACLE_PASSWORD}")
+    tls: TlsConfig = TlsConfig()
+    config_directory: Path | None = Field(default=None, description="with tnsnames.ora and sqlnet.ora")
+    mode: Literal["thin", "thick"] = Field(default="thin", description="thick: by Oracle's client libraries")
+    client_directory: Path | None = Field(default=None, description="of those libraries")
+
+    pdb: str = Field(default="", description="the container that is captured; empty where there are none")
+    threads: list[Annotated[int, Field(ge=1)]] = Field(
+        default=[], description="redo threads, where the database cannot be asked; else they are discovered"
+    )
+    redo: RedoConfig = RedoConfig()
+    dictionary: Literal["sql"] | Path = Field(
+        default="sql", description="`sql`: asked of the database; or a file that `lowwater` has written"
+    )
+    zone: Zone = Field(default="UTC", description="of the database's hosts: redo times have none")
+    open_at_start: Literal["refuse", "leave_out"] = Field(
+        default="refuse", description="transactions that are open at the start of capture, with their begin gone"
+    )
+    include_system: bool = Field(default=False, description="also publish the database's own transactions")
+    without_key: Literal["refuse", "row_images"] = Field(
+        default="refuse", description="tables without a primary key: refuse, or publish them with no key"
+    )
+    lob_fetch: Literal["never", "at_commit"] = Field(
+        default="never",
+        description="LOBs that the log does not carry: `unchanged`, or asked by SQL at the commit's SCN",
+    )
+    as_text: list[str] = Field(default=[], description="`OWNER.TABLE.COLUMN`: captured as text, whatever its type")
+    spill_bytes_max: int = Field(default=64 << 20, ge=0, description="of open transactions in memory")
+    spill_directory: Path | None = None
+    read_bytes: int = Field(default=4 << 20, ge=1, description="how much one poll reads, over all threads")
+    look_seconds: float = Field(default=0.25, ge=0, description="how often the database is asked for its threads")
+    logminer: LogMinerConfig = LogMinerConfig()
+
+    @model_validator(mode="after")
+    def _it_can_begin(self) -> Self:
+        if self.dsn and (self.host or self.service):
+            raise ValueError("give `dsn`, or `host` and `service`, not both")
+        if bool(self.host) != bool(self.service):
+            raise ValueError("`host` and `service` belong together")
+        if self.has_database and not self.user and self.mode == "thin":
+            raise ValueError("`user` is missing")
+        if self.threads and len(set(self.threads)) != len(self.threads):
+            raise ValueError("`threads` names one twice")
+        if not self.has_database:
+            self._check_without_database()
+        if self.lob_fetch == "at_commit" and self.capture == "redo":
+            raise ValueError("lob_fetch: at_commit is for capture: logminer")
+        return self
+
+    def _check_without_database(self) -> None:
+        for is_needed, why in (
+            (self.capture == "logminer", "capture: logminer asks the database"),
+            (self.dictionary == "sql", "dictionary: sql asks the database"),
+            (self.lob_fetch == "at_commit", "lob_fetch: at_commit asks the database"),
+            (not self.threads, "without a database `threads` must name the redo threads"),
+        ):
+            if is_needed:
+                raise ValueError(f"{why}: give `dsn`, or `host` and `service`")
+        if not self.redo.online and not self.redo.archive:
+            raise ValueError("`redo.online` or `redo.archive` must name a directory")
+
+    @property
+    def has_database(self) -> bool:
+        return bool(self.dsn or self.host)
+
+    @property
+    def owners(self) -> list[str]:
+        return sorted({name.partition(".")[0] for name in self.tables})
+
+    def wants(self, owner: str, table: str) -> bool:
+        return is_named(self.tables, owner, table)
+
+
+def is_named(tables: Sequence[str], owner: str, table: str) -> bool:
+    return f"{owner}.{table}" in tables or f"{owner}.*" in tables

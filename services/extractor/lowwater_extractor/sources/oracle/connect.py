@@ -1,0 +1,188 @@
+"""Connections, and what the driver says in words of ours. Nothing else imports the driver.
+
+All SQL of this kind goes through `Database`, so that a test can answer in the place of a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import oracledb
+
+from lowwater.errors import LogCorruptError, LogGapError, SourceError, SourceLostError
+from lowwater.secrets import resolve
+from lowwater_extractor.sources.oracle.config import OracleConfig
+
+Rows = list[tuple[Any, ...]]
+
+#: how a session writes dates and numbers, LogMiner's SQL too: `literals.py` reads exactly these
+SESSION_SETTINGS = {
+    "NLS_DATE_FORMAT": "SYYYY-MM-DD HH24:MI:SS",
+    "NLS_TIMESTAMP_FORMAT": "SYYYY-MM-DD HH24:MI:SS.FF9",
+    "NLS_TIMESTAMP_TZ_FORMAT": "SYYYY-MM-DD HH24:MI:SS.FF9 TZH:TZM",
+    "NLS_NUMERIC_CHARACTERS": ".,",
+    "NLS_CALENDAR": "GREGORIAN",
+    "TIME_ZONE": "+00:00",
+}
+
+#: a lost server can come back
+_PASSING = frozenset(
+    {
+        "ORA-00028", "ORA-00054", "ORA-00060", "ORA-01012", "ORA-01033", "ORA-01034", "ORA-01089", "ORA-01090",
+        "ORA-01092", "ORA-01109", "ORA-02396", "ORA-03113", "ORA-03114", "ORA-03135", "ORA-12170", "ORA-12514",
+        "ORA-12516", "ORA-12519", "ORA-12520", "ORA-12521", "ORA-12528", "ORA-12537", "ORA-12541", "ORA-12543",
+        "ORA-12547", "ORA-12571", "ORA-25408",
+        "DPY-1001", "DPY-4011", "DPY-4024", "DPY-6000", "DPY-6001", "DPY-6003", "DPY-6005", "DPI-1010", "DPI-1080",
+        # a log was switched while it was read: with the next look it is found in the archive
+        "ORA-00310", "ORA-00313", "ORA-00314", "ORA-16038",
+    }
+)  # fmt: skip
+_GONE = frozenset({"ORA-00308", "ORA-01284", "ORA-01285", "ORA-01291", "ORA-27037", "ORA-15173"})
+_DAMAGED = frozenset({"ORA-00353", "ORA-00354", "ORA-00355", "ORA-00367", "ORA-00368", "ORA-01347", "ORA-01343"})
+_HINTS = {
+    "ORA-01017": "check user and password; then resume the source",
+    "ORA-28000": "ALTER USER … ACCOUNT UNLOCK; then resume the source",
+    "ORA-28001": "the password has expired: ALTER USER … IDENTIFIED BY …",
+    "ORA-01045": "GRANT CREATE SESSION TO the user (in a container database: CONTAINER=ALL)",
+    "ORA-00942": "a grant is missing: `lowwater source check` names the statement",
+    "ORA-01031": "a grant is missing: `lowwater source check` names the statement",
+    "ORA-01555": "what was there at this SCN is no longer known: raise UNDO_RETENTION; lob_fetch: never asks for less",
+    "ORA-08181": "what was there at this SCN is no longer known: raise UNDO_RETENTION",
+    "ORA-01466": "the table was altered since this SCN",
+    "ORA-65011": "the PDB is not there: check `pdb`",
+    "ORA-01435": "the user is not there in this container",
+    "DPY-3010": "thin mode knows servers from 12.1 on: set `mode: thick`",
+    "DPY-3015": "the user's password verifier is too old for thin mode: set it anew, or set `mode: thick`",
+}
+
+
+class Database(Protocol):
+    """What is asked of a database, and nothing more."""
+
+    def ask(self, sql: str, **binds: object) -> Rows:
+        """All rows."""
+        ...
+
+    def batches(self, sql: str, rows_max: int, **binds: object) -> Iterator[Rows]:
+        """Many rows, some at a time; closing the iterator ends the query."""
+        ...
+
+    def run(self, sql: str, **binds: object) -> None:
+        """A statement or a block without rows."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class OracleDatabase:
+    """`Database` over python-oracledb."""
+
+    def __init__(self, config: OracleConfig, source: str, *, container: str = "") -> None:
+        self._source = source
+        with named_errors(source, "connect"):
+            self._connection = oracledb.connect(**connect_arguments(config))
+        self._connection.autocommit = True
+        self._connection.outputtypehandler = _whole_lobs
+        with named_errors(source, "session settings"):
+            self._connection.module = f"lowwater {source}"[:48]
+        for name, value in SESSION_SETTINGS.items():
+            self.run(f"ALTER SESSION SET {name} = '{value}'")
+        if container:
+            self.run(f"ALTER SESSION SET CONTAINER = {quoted(container)}")
+
+    def ask(self, sql: str, **binds: object) -> Rows:
+        with named_errors(self._source, "query"), self._connection.cursor() as cursor:
+            cursor.execute(sql, binds)
+            return list(cursor.fetchall())
+
+    def batches(self, sql: str, rows_max: int, **binds: object) -> Iterator[Rows]:
+        with named_errors(self._source, "query"), self._connection.cursor() as cursor:
+            cursor.arraysize = cursor.prefetchrows = rows_max
+            cursor.execute(sql, binds)
+            while rows := cursor.fetchmany():
+                yield list(rows)
+
+    def run(self, sql: str, **binds: object) -> None:
+        with named_errors(self._source, "statement"), self._connection.cursor() as cursor:
+            cursor.execute(sql, binds)
+
+    def close(self) -> None:
+        # it may be lost already, and then there is nothing to close
+        try:
+            self._connection.close()
+        except oracledb.Error:
+            return
+
+
+def _whole_lobs(cursor: oracledb.Cursor, metadata: oracledb.FetchInfo) -> Any:
+    """LOBs come as texts and bytes, not as locators that have to be read one by one."""
+    plain = {
+        oracledb.DB_TYPE_CLOB: oracledb.DB_TYPE_LONG,
+        oracledb.DB_TYPE_NCLOB: oracledb.DB_TYPE_LONG_NVARCHAR,
+        oracledb.DB_TYPE_BLOB: oracledb.DB_TYPE_LONG_RAW,
+    }.get(metadata.type_code)
+    return None if plain is None else cursor.var(plain, arraysize=cursor.arraysize)
+
+
+def connect(config: OracleConfig, source: str, *, container: str = "") -> Database:
+    return OracleDatabase(config, source, container=container)
+
+
+def connect_arguments(config: OracleConfig) -> dict[str, Any]:
+    """For the driver only: the secrets are in it."""
+    if config.mode == "thick":
+        directory = config.client_directory
+        oracledb.init_oracle_client(lib_dir=str(directory) if directory else None)
+    wanted: dict[str, Any] = {"user": config.user or None, "password": resolve(config.password) or None}
+    if config.dsn:
+        wanted["dsn"] = config.dsn
+    else:
+        wanted |= {"host": config.host, "port": config.port, "service_name": config.service}
+        # a peer that is gone is noticed
+        wanted |= {"tcp_connect_timeout": 10.0, "expire_time": 1}
+        wanted["protocol"] = "tcps" if config.tls.enabled else "tcp"
+    if not config.user:
+        wanted["externalauth"] = True
+    if config.config_directory is not None:
+        wanted["config_dir"] = str(config.config_directory)
+    if config.tls.enabled or config.tls.wallet_directory is not None:
+        wanted["ssl_server_dn_match"] = config.tls.match_name
+        if config.tls.server_name:
+            wanted["ssl_server_cert_dn"] = config.tls.server_name
+        if config.tls.wallet_directory is not None:
+            wanted["wallet_location"] = str(config.tls.wallet_directory)
+        if config.tls.wallet_password:
+            wanted["wallet_password"] = resolve(config.tls.wallet_password)
+    return wanted
+
+
+def quoted(name: str) -> str:
+    """An identifier in SQL text: names cannot be bound."""
+    if '"' in name or "\0" in name:
+        raise SourceError(f"{name!r} is not a name that Oracle knows", hint="names have no double quotes")
+    return f'"{name}"'
+
+
+@contextmanager
+def named_errors(source: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except oracledb.Error as error:
+        raise as_source_error(error, source, what) from error
+
+
+def as_source_error(error: oracledb.Error, source: str, what: str) -> SourceError:
+    first = error.args[0] if error.args else None
+    code = getattr(first, "full_code", "") or ""
+    text = f"{what}: {str(getattr(first, 'message', '') or error).strip()}"
+    # one error brings others along: ORA-00308 comes with ORA-27037 behind it
+    codes = {code, *(word.rstrip(":") for word in text.split() if word.startswith("ORA-"))}
+    if codes & _DAMAGED:
+        return LogCorruptError(text, source=source, hint="restore the log from a backup")
+    if codes & _GONE:
+        return LogGapError(text, source=source, hint="restore the log that it names, where the database looks for it")
+    if code in _PASSING or (not code and getattr(first, "isrecoverable", False)):
+        return SourceLostError(text, source=source, hint="it is tried again; is the server up?")
+    return SourceError(text, source=source, hint=_HINTS.get(code))

@@ -1,0 +1,295 @@
+"""What the database says of itself: its identity, its threads, their logs, and what is open.
+
+**The order of the questions carries the proof.** The views are not consistent with one another: each is what it was
+when it was asked. So
+
+- a `Look` asks for the current SCN first, and for the threads behind it. A thread that the look does not show as open
+  was opened later than that SCN, and opening takes a new one: what it writes lies above `scn`. That is why a closed
+  thread's mark is this SCN, and why no mark goes above it.
+- logs are asked online first, archived last: one that is switched and overwritten in between is then in the first
+  answer, or in the second, or in both; never in neither.
+- at the start of capture the threads are asked first, then the open transactions, then the SCN from which on commits
+  count (`since`). A transaction that commits above `since` was either open when it was asked for, and then its begin is
+  known; or it began later, and then its first record lies behind what its thread had written at the look.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from lowwater.errors import LogGapError, SourceError
+from lowwater_extractor.source import ThreadState
+from lowwater_extractor.sources.oracle.config import OracleConfig
+from lowwater_extractor.sources.oracle.connect import Database
+
+#: NEXT_CHANGE# of a log that is still written: 2**48 − 1 before 12.2, 2**64 − 1 since
+OPEN_ENDS = frozenset({(1 << 48) - 1, (1 << 64) - 1})
+
+SQL_SCN = "SELECT CURRENT_SCN FROM V$DATABASE"
+SQL_DATABASE = """
+SELECT DBID, NAME, RESETLOGS_CHANGE#, RESETLOGS_ID, LOG_MODE, CDB, DATABASE_ROLE, OPEN_MODE, ENDIAN_FORMAT
+FROM (SELECT d.DBID, d.NAME, d.RESETLOGS_CHANGE#, i.RESETLOGS_ID, d.LOG_MODE, d.CDB, d.DATABASE_ROLE, d.OPEN_MODE,
+             (SELECT p.ENDIAN_FORMAT FROM V$TRANSPORTABLE_PLATFORM p WHERE p.PLATFORM_ID = d.PLATFORM_ID) ENDIAN_FORMAT
+      FROM V$DATABASE d
+      JOIN V$DATABASE_INCARNATION i ON i.STATUS = 'CURRENT')"""
+SQL_THREADS = """
+SELECT THREAD#, STATUS, ENABLED, SEQUENCE#, NVL(ENABLE_CHANGE#, 0), NVL(LAST_REDO_CHANGE#, 0), INSTANCE
+FROM V$THREAD ORDER BY THREAD#"""
+SQL_INSTANCES = "SELECT THREAD#, INSTANCE_NAME, HOST_NAME, STATUS FROM GV$INSTANCE ORDER BY THREAD#"
+SQL_ONLINE = """
+SELECT l.THREAD#, l.SEQUENCE#, l.FIRST_CHANGE#, l.NEXT_CHANGE#, l.STATUS, f.MEMBER, l.BLOCKSIZE
+FROM V$LOG l JOIN V$LOGFILE f ON f.GROUP# = l.GROUP#
+WHERE f.TYPE = 'ONLINE' AND NVL(f.STATUS, 'IN USE') = 'IN USE' AND l.STATUS <> 'UNUSED'
+ORDER BY l.THREAD#, l.SEQUENCE#, f.MEMBER"""
+SQL_ARCHIVED = """
+SELECT THREAD#, SEQUENCE#, FIRST_CHANGE#, NEXT_CHANGE#, NAME, BLOCK_SIZE
+FROM V$ARCHIVED_LOG
+WHERE RESETLOGS_CHANGE# = :resetlogs AND ARCHIVED = 'YES' AND DELETED = 'NO' AND STATUS = 'A'
+  AND STANDBY_DEST = 'NO' AND NAME IS NOT NULL AND NEXT_CHANGE# > :low AND FIRST_CHANGE# <= :high
+ORDER BY THREAD#, SEQUENCE#, DEST_ID"""
+SQL_ARCHIVED_ONE = """
+SELECT NAME FROM V$ARCHIVED_LOG
+WHERE RESETLOGS_CHANGE# = :resetlogs AND THREAD# = :thread AND SEQUENCE# = :sequence AND ARCHIVED = 'YES'
+  AND DELETED = 'NO' AND STATUS = 'A' AND STANDBY_DEST = 'NO' AND NAME IS NOT NULL
+ORDER BY DEST_ID"""
+SQL_ENDED = """
+SELECT NEXT_CHANGE# FROM V$LOG_HISTORY
+WHERE RESETLOGS_CHANGE# = :resetlogs AND THREAD# = :thread AND SEQUENCE# = :sequence"""
+SQL_OPEN = """
+SELECT i.THREAD#, t.XIDUSN, t.XIDSLOT, t.XIDSQN, NVL(t.START_SCN, 0), t.CON_ID
+FROM GV$TRANSACTION t JOIN GV$INSTANCE i ON i.INST_ID = t.INST_ID
+WHERE t.STATUS = 'ACTIVE' ORDER BY t.START_SCN"""
+SQL_CONTAINER = "SELECT CON_ID, OPEN_MODE FROM V$PDBS WHERE NAME = :name"
+
+
+class Identity(NamedTuple):
+    dbid: int
+    name: str
+    resetlogs_scn: int
+    resetlogs_id: int
+    is_archiving: bool
+    is_container: bool
+    role: str
+    open_mode: str
+    is_little_endian: bool
+
+    @property
+    def incarnation(self) -> str:
+        """DBID and the number of the resetlogs, as the logs' headers have them: another after any RESETLOGS."""
+        return f"{self.dbid}.{self.resetlogs_id}"
+
+
+class Thread(NamedTuple):
+    number: int
+    state: ThreadState
+    is_enabled: bool
+    #: of the log that is written, or was written last
+    sequence: int
+    #: redo of this thread begins here
+    enabled_scn: int
+    #: what the log writer wrote last: what it writes from now on has this SCN or a higher one
+    last_scn: int
+    instance: str
+
+
+class Look(NamedTuple):
+    """The threads, and the SCN that was current before they were asked for."""
+
+    scn: int
+    threads: dict[int, Thread]
+
+
+class Log(NamedTuple):
+    thread: int
+    sequence: int
+    first_scn: int
+    #: None: it is still written
+    next_scn: int | None
+    #: as the server writes it
+    path: str
+    is_online: bool
+    block_size: int
+
+
+class OpenTransaction(NamedTuple):
+    thread: int
+    usn: int
+    slot: int
+    sequence: int
+    #: 0: the database does not know
+    start_scn: int
+    container: int
+
+    @property
+    def xid(self) -> int:
+        return xid_of(self.container, self.usn, self.slot, self.sequence)
+
+
+class Start(NamedTuple):
+    """Where a fresh capture begins."""
+
+    #: the log is read from here on
+    first_scn: int
+    #: commits above this are captured
+    since: int
+    open: list[OpenTransaction]
+
+
+def xid_of(container: int, usn: int, slot: int, sequence: int) -> int:
+    """One number: undo segments are numbered per container."""
+    return container << 64 | usn << 48 | slot << 32 | sequence
+
+
+def without_container(xid: int) -> int:
+    return xid & (1 << 64) - 1
+
+
+def txid_text(xid: int) -> str:
+    """As LogMiner's XID column shows it on little-endian machines: usn, slot and sequence, lowest byte first."""
+    usn, slot, sequence = xid >> 48 & 0xFFFF, xid >> 32 & 0xFFFF, xid & 0xFFFF_FFFF
+    return (usn.to_bytes(2, "little") + slot.to_bytes(2, "little") + sequence.to_bytes(4, "little")).hex()
+
+
+class Discovery:
+    """The questions, over one connection to the root."""
+
+    def __init__(self, database: Database, config: OracleConfig, source: str) -> None:
+        self._database = database
+        self._config = config
+        self._source = source
+
+    def current_scn(self) -> int:
+        ((scn,),) = self._database.ask(SQL_SCN)
+        return int(scn)
+
+    def identity(self) -> Identity:
+        ((dbid, name, resetlogs, resetlogs_id, mode, cdb, role, opened, endian),) = self._database.ask(SQL_DATABASE)
+        return Identity(
+            int(dbid),
+            name,
+            int(resetlogs),
+            int(resetlogs_id),
+            mode == "ARCHIVELOG",
+            cdb == "YES",
+            role,
+            opened,
+            endian == "Little",
+        )
+
+    def container(self) -> int:
+        """The number of the captured container: 0 where there are none."""
+        if not self._config.pdb:
+            return 0
+        found = self._database.ask(SQL_CONTAINER, name=self._config.pdb)
+        if not found:
+            raise SourceError(
+                f"there is no PDB {self._config.pdb}",
+                source=self._source,
+                hint="connect to the root, and name the PDB as V$PDBS has it",
+            )
+        return int(found[0][0])
+
+    def look(self) -> Look:
+        """The SCN first, the threads behind it: the module's docstring says why."""
+        scn = self.current_scn()
+        threads = {}
+        for number, status, enabled, sequence, enabled_scn, last, instance in self._database.ask(SQL_THREADS):
+            if self._config.threads and number not in self._config.threads:
+                continue
+            state = ThreadState.OPEN if status == "OPEN" else ThreadState.CLOSED
+            is_enabled = enabled != "DISABLED"
+            threads[int(number)] = Thread(
+                int(number), state, is_enabled, int(sequence), int(enabled_scn), int(last), instance or ""
+            )
+        self._check_all_there(threads)
+        return Look(scn, threads)
+
+    def _check_all_there(self, threads: dict[int, Thread]) -> None:
+        missing = set(self._config.threads) - threads.keys()
+        if missing or not threads:
+            names = ", ".join(map(str, sorted(missing))) or "none at all"
+            raise SourceError(
+                f"the database does not have redo threads that the config names: {names}",
+                source=self._source,
+                hint="leave `threads` out, and they are discovered",
+            )
+
+    def online_logs(self) -> list[Log]:
+        """Each member of each group."""
+        return [
+            Log(int(thread), int(sequence), int(first), _next(following), member, True, int(block))
+            for thread, sequence, first, following, _, member, block in self._database.ask(SQL_ONLINE)
+        ]
+
+    def archived_logs(self, resetlogs_scn: int, low: int, high: int) -> list[Log]:
+        """Those that hold redo above `low` and at or below `high`."""
+        asked = self._database.ask(SQL_ARCHIVED, resetlogs=resetlogs_scn, low=low, high=high)
+        return [
+            Log(int(thread), int(sequence), int(first), int(following), name, False, int(block))
+            for thread, sequence, first, following, name, block in asked
+        ]
+
+    def archived_names(self, resetlogs_scn: int, thread: int, sequence: int) -> list[str]:
+        """One log's files, by destination."""
+        asked = self._database.ask(SQL_ARCHIVED_ONE, resetlogs=resetlogs_scn, thread=thread, sequence=sequence)
+        return [name for (name,) in asked]
+
+    def ended_at(self, resetlogs_scn: int, thread: int, sequence: int) -> int | None:
+        """The SCN at which a log ended, also of one that is gone; None: the database does not remember."""
+        found = self._database.ask(SQL_ENDED, resetlogs=resetlogs_scn, thread=thread, sequence=sequence)
+        return int(found[0][0]) if found else None
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        wanted = self.container() if self._config.pdb else None
+        found = [OpenTransaction(*(int(value or 0) for value in row)) for row in self._database.ask(SQL_OPEN)]
+        return [each for each in found if wanted is None or each.container in (0, wanted)]
+
+    def start(self) -> Start:
+        """Where capture has to begin so that every transaction that commits above `since` is whole."""
+        look = self.look()
+        opened = self.open_transactions()
+        since = self.current_scn()
+        written = [thread.last_scn for thread in look.threads.values() if thread.state is ThreadState.OPEN]
+        known = [each.start_scn for each in opened if each.start_scn]
+        # a thread that never said what it wrote last (0) proves nothing; its transactions are above the look's SCN
+        first = min([look.scn, *(scn for scn in written if scn), *known])
+        return Start(first, since, opened)
+
+
+def _next(scn: int | None) -> int | None:
+    return None if scn is None or int(scn) in OPEN_ENDS else int(scn)
+
+
+class DatabaseLogs:
+    """A thread's redo files, as the database names them and as they lie here. For the redo reader."""
+
+    def __init__(self, discovery: Discovery, config: OracleConfig, source: str, resetlogs_scn: int) -> None:
+        self._discovery = discovery
+        self._config = config
+        self._source = source
+        self._resetlogs = resetlogs_scn
+
+    def find_online(self, thread: int, sequence: int) -> Path | None:
+        """The first member that can be read here; None: there is none, and the log is read once it is archived."""
+        members = [log for log in self._discovery.online_logs() if (log.thread, log.sequence) == (thread, sequence)]
+        paths = [self._config.redo.local(log.path) for log in members]
+        return next((path for path in paths if path.exists()), None)
+
+    def find_archived(self, thread: int, sequence: int) -> Path | None:
+        names = self._discovery.archived_names(self._resetlogs, thread, sequence)
+        paths = [self._config.redo.local(name) for name in names]
+        found = next((path for path in paths if path.exists()), None)
+        if found is None and paths:
+            raise LogGapError(
+                f"log {sequence} of thread {thread} is archived as {paths[0]}, which cannot be read here",
+                source=self._source,
+                thread=thread,
+                position=str(sequence),
+                hint="mount the server's directory, and say where in `redo.paths`",
+            )
+        return found
+
+    def current_sequence(self, thread: int) -> int | None:
+        found = self._discovery.look().threads.get(thread)
+        return found.sequence if found is not None else None

@@ -1,0 +1,245 @@
+"""From LogMiner's statements to frames. A change is kept as its text until its transaction has committed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from lowwater.codec.encoder import TableEncoder
+from lowwater.codec.table import TableSchema
+from lowwater.errors import LogUnknownError, LowwaterError
+from lowwater_extractor.source import Encoders, Frame
+from lowwater_extractor.sources.oracle.columns import OracleColumn
+from lowwater_extractor.sources.oracle.dictionary import TableVersion
+from lowwater_extractor.sources.oracle.lob_fetch import LobFetch
+from lowwater_extractor.sources.oracle.logminer.literals import Convert, converter
+from lowwater_extractor.sources.oracle.logminer.sql_redo import Literal, Named, Statement, parse, parse_locator
+
+#: about what a frame has more than the statement
+FRAME_MORE_BYTES = 16
+
+#: op, the table's number, length of the row id, number of columns that the log does not carry
+_HEAD = struct.Struct("<cIBB")
+_NO_ROW = "AAAAAAAAAAAAAAAAAA"
+
+
+class Tables(Protocol):
+    """The dictionary, as far as LogMiner's rows need it."""
+
+    def find(self, owner: str, table: str, scn: int) -> TableVersion | None:
+        """None: not captured."""
+        ...
+
+    def is_captured(self, object_number: int) -> bool:
+        """By the number that DATA_OBJ# has: of a table, a partition or a subpartition."""
+        ...
+
+    def altered(self, owner: str, table: str, scn: int) -> None:
+        """There was DDL on it: what was known of it ends here."""
+        ...
+
+
+class Kept(NamedTuple):
+    """One change of an open transaction."""
+
+    op: str
+    table: int
+    row_id: str
+    #: places in the table's columns: LOBs that were written piece by piece
+    missing: tuple[int, ...]
+    sql: str
+
+    def pack(self) -> bytes:
+        row_id = self.row_id.encode()
+        head = _HEAD.pack(self.op.encode(), self.table, len(row_id), len(self.missing))
+        missing = b"".join(place.to_bytes(2, "little") for place in self.missing)
+        return head + row_id + missing + self.sql.encode("utf-8", "surrogatepass")
+
+
+def unpack(raw: bytes) -> Kept:
+    op, table, width, count = _HEAD.unpack_from(raw)
+    at = _HEAD.size + width
+    end = at + 2 * count
+    missing = tuple(int.from_bytes(raw[i : i + 2], "little") for i in range(at, end, 2))
+    return Kept(op.decode(), table, raw[_HEAD.size : at].decode(), missing, str(raw[end:], "utf-8", "surrogatepass"))
+
+
+def names_row(row_id: str | None) -> bool:
+    """Index-organized tables have no physical row id, and LogMiner writes one of zeros."""
+    return bool(row_id) and row_id != _NO_ROW
+
+
+@dataclass(slots=True)
+class _Way:
+    """How statements on one table version become frames."""
+
+    table: TableVersion
+    #: under the number of its version
+    schema: TableSchema
+    encoder: TableEncoder
+    #: column → place in the row, and how its literals are read; None: never in the log
+    places: dict[str, tuple[int, Convert | None]]
+    #: columns that are there but are not published: hidden ones
+    passed: frozenset[str]
+    #: never in the log
+    unreadable: tuple[str, ...]
+
+
+class ChangeMaker:
+    """Table versions by number, and the frames of kept changes."""
+
+    def __init__(self, source: str, tables: Tables, encoders: Encoders, lobs: LobFetch | None = None) -> None:
+        self._source = source
+        self._tables = tables
+        self._encoders = encoders
+        #: None: what the log does not carry is `unchanged`
+        self._lobs = lobs
+        self._numbers: dict[tuple[TableSchema, tuple[OracleColumn, ...]], int] = {}
+        self._known: list[TableVersion] = []
+        self._ways: dict[int, _Way] = {}
+        #: each table's last version that a change came for
+        self.seen: dict[str, TableSchema] = {}
+
+    def number(self, owner: str, table: str, scn: int) -> int | None:
+        """Of the version that stands at `scn`; None: the table is not captured."""
+        found = self._tables.find(owner, table, scn)
+        if found is None:
+            return None
+        key = (found.schema, found.columns)
+        if key not in self._numbers:
+            self._numbers[key] = len(self._known)
+            self._known.append(found)
+        return self._numbers[key]
+
+    def place(self, number: int, column: str) -> int | None:
+        """Of a column in its table; None: it is not published."""
+        for at, each in enumerate(self._known[number].schema.columns):
+            if each.name == column:
+                return at
+        return None
+
+    def key_of(self, number: int, named: Named) -> tuple[Literal, ...]:
+        """The key as far as a statement names it: for rows without a row id."""
+        schema = self._known[number].schema
+        return tuple(named.get(name) for name in (schema.key or [column.name for column in schema.columns]))
+
+    def frames(self, rows: Iterable[bytes], ts_us: int, scn: int) -> Iterator[Frame]:
+        last = None
+        for raw in rows:
+            kept = unpack(raw)
+            way = self._ways.get(kept.table) or self._learn(kept.table)
+            if way is not last:
+                self.seen[way.schema.full_name] = way.schema
+                last = way
+            yield way.encoder.header, self._body(way, kept, ts_us, scn)
+
+    def _learn(self, number: int) -> _Way:
+        table = self._known[number]
+        at = {column.name: place for place, column in enumerate(table.schema.columns)}
+        places = {c.name: (at[c.name], converter(c)) for c in table.columns if c.name in at}
+        unreadable = tuple(name for name, (_, convert) in places.items() if convert is None)
+        passed = frozenset(c.name for c in table.columns if c.name not in at)
+        schema = self._encoders.versioned(table.schema)
+        way = _Way(table, schema, self._encoders.encoder(schema), places, passed, unreadable)
+        self._ways[number] = way
+        return way
+
+    def _body(self, way: _Way, kept: Kept, ts_us: int, scn: int) -> bytes:
+        if kept.op == "t":
+            return way.encoder.body("t", None, None, ts_us)
+        try:
+            if kept.op == "l":
+                locator = parse_locator(kept.sql)
+                return self._update(way, {}, locator.where, kept.missing, ts_us, scn)
+            statement = parse(kept.sql)
+            if statement.op != kept.op:
+                raise self._unfit(way, f"operation {kept.op}, but the statement is {statement.op}")
+            if statement.op == "c":
+                return self._insert(way, statement, kept.missing, ts_us, scn)
+            if statement.op == "u":
+                return self._update(way, statement.values, statement.where, kept.missing, ts_us, scn)
+            before, _ = self._row(way, statement.where)
+            return way.encoder.body("d", before, None, ts_us)
+        except LowwaterError as error:
+            if error.source is None:
+                error.source = self._source
+                error.what = f"{way.schema.full_name}: {error.what}"
+            raise
+
+    def _insert(self, way: _Way, statement: Statement, missing: Sequence[int], ts_us: int, scn: int) -> bytes:
+        row, _ = self._row(way, statement.values)
+        if not missing and not way.unreadable:
+            return way.encoder.insert(row, ts_us)
+        lacking = self._fetched(way, row, missing, scn)
+        unchanged = [*way.unreadable, *(way.schema.columns[place].name for place in lacking)]
+        return way.encoder.body("c", None, row, ts_us, list(dict.fromkeys(unchanged)))
+
+    def _update(self, way: _Way, new: Named, old: Named, missing: Sequence[int], ts_us: int, scn: int) -> bytes:
+        before, told = self._row(way, old)
+        after = list(before)
+        changed, set_places = self._row(way, new)
+        for place in set_places:
+            after[place] = changed[place]
+        told |= set_places
+        told |= set(missing)
+        told -= set(self._fetched(way, after, missing, scn))
+        # what the statement names neither as old nor as new stays as it was, or is not in the log at all
+        unchanged = [column.name for place, column in enumerate(way.schema.columns) if place not in told]
+        return way.encoder.body("u", before, after, ts_us, unchanged)
+
+    def _fetched(self, way: _Way, row: list[Any], missing: Sequence[int], scn: int) -> Sequence[int]:
+        """Put the values of LOBs that the log does not carry into `row`; the places that are still lacking."""
+        for place in missing:
+            row[place] = None
+        if not missing or self._lobs is None:
+            return missing
+        readable = [place for place in missing if way.schema.columns[place].name not in way.unreadable]
+        names = [way.schema.columns[place].name for place in readable]
+        found = self._lobs.values(way.table, names, row, scn) if names else None
+        if found is None:
+            return missing
+        for place, value in zip(readable, found, strict=True):
+            row[place] = value
+        return [place for place in missing if place not in readable]
+
+    def _row(self, way: _Way, named: Named) -> tuple[list[Any], set[int]]:
+        """The values by the table's columns, and the places that the statement names."""
+        row: list[Any] = [None] * len(way.schema.columns)
+        told: set[int] = set()
+        for name, literal in named.items():
+            found = way.places.get(name)
+            if found is None:
+                if name in way.passed:
+                    continue
+                raise self._unfit(way, f"column {name!r}, which the dictionary does not have")
+            place, convert = found
+            if convert is None:
+                continue
+            row[place] = None if literal is None else convert(literal)
+            told.add(place)
+        return row, told
+
+    def _unfit(self, way: _Way, what: str) -> LogUnknownError:
+        return LogUnknownError(
+            f"{way.schema.full_name}: LogMiner's statement has {what}",
+            source=self._source,
+            hint="the table was altered: LogMiner shows old rows by the newest dictionary. Capture by redo files, "
+            "or let the source catch up before tables are altered",
+        )
+
+
+class Changes:
+    """A transaction's frames; each iteration makes them anew."""
+
+    __slots__ = ("_maker", "_rows", "_scn", "_ts_us")
+
+    def __init__(self, maker: ChangeMaker, rows: Iterable[bytes], ts_us: int, scn: int) -> None:
+        self._maker = maker
+        self._rows = rows
+        self._ts_us = ts_us
+        self._scn = scn
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self._maker.frames(self._rows, self._ts_us, self._scn)

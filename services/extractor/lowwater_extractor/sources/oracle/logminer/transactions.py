@@ -1,0 +1,320 @@
+"""From LogMiner's rows to committed transactions: by xid, over all threads at once.
+
+A session mines all threads together, and the view gives their rows merged by SCN. So a record that belongs to a
+transaction of another thread (the rollback of a dead instance, the close of an XA transaction) simply comes behind the
+rows that it is about; nothing has to wait.
+
+**What is read for the second time.** After a restart mining begins at the oldest transaction that was open, and up to
+`read` all has been handed over before: commits there are passed over, and so are rows of transactions whose begin was
+not seen. Behind `read`, a row without a begin is an error: redo is missing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable
+from zoneinfo import ZoneInfo
+
+from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError, SourceError
+from lowwater.positions import ORDER_MIN, Order
+from lowwater_extractor.source import SourceTransaction
+from lowwater_extractor.sources.oracle.discovery import txid_text, without_container
+from lowwater_extractor.sources.oracle.logminer.changes import (
+    FRAME_MORE_BYTES,
+    ChangeMaker,
+    Changes,
+    Kept,
+    Tables,
+    names_row,
+    unpack,
+)
+from lowwater_extractor.sources.oracle.logminer.contents import (
+    OPS,
+    SEQUENCE_UNKNOWN,
+    UNDONE,
+    Action,
+    Row,
+    action_of,
+    place_of,
+)
+from lowwater_extractor.sources.oracle.logminer.opened import Open
+from lowwater_extractor.sources.oracle.logminer.sql_redo import Named, parse, parse_locator
+from lowwater_extractor.sources.oracle.taken import Rows
+from lowwater_extractor.spill import SpillSpace
+
+Out = list[SourceTransaction]
+
+_TRUNCATE = re.compile(r"\s*truncate\s+table\b", re.IGNORECASE)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class Assembler:
+    def __init__(
+        self,
+        source: str,
+        maker: ChangeMaker,
+        tables: Tables,
+        space: SpillSpace,
+        *,
+        zone: ZoneInfo,
+        spill_bytes_max: int = 64 << 20,
+    ) -> None:
+        self.open: dict[int, Open] = {}
+        #: open at the start of capture, and left out because the operator asked for it; without their container
+        self.left_out: set[int] = set()
+        #: open before the restart, and not met again yet
+        self.expected: set[int] = set()
+        #: up to here all has been handed over before, or lies before the start of capture
+        self.read = 0
+        self._source = source
+        self._maker = maker
+        self._tables = tables
+        self._space = space
+        self._zone = zone
+        self._spill_bytes_max = spill_bytes_max
+        #: at most the bytes in memory
+        self._held = 0
+        #: undo segment and slot → the transaction that is open there
+        self._slots: dict[int, int] = {}
+        self._last: dict[int, Order] = {}
+
+    def feed(self, rows: Iterable[Row], low: int, high: int, out: Out) -> None:
+        """Whole rows of the window above `low` up to `high`, in the view's order."""
+        for row in rows:
+            if not low < row.scn <= high:
+                what = f"LogMiner gives SCN {row.scn} for a window above {low} up to {high}"
+                raise self._at(MarkBrokenError(what), row)
+            try:
+                self._row(row, out)
+            except SourceError as error:
+                raise self._at(error, row) from error
+        if self._held > self._spill_bytes_max:
+            self._spill()
+
+    def first_open(self) -> int | None:
+        """The SCN of the oldest begin that is open."""
+        return min((each.scn for each in self.open.values()), default=None)
+
+    def open_with_changes(self) -> list[int]:
+        return [xid for xid, each in self.open.items() if each.count]
+
+    # --- one row
+
+    def _row(self, row: Row, out: Out) -> None:
+        operation = row.operation
+        if operation in OPS:
+            self._change(row)
+        elif operation == 6:
+            self._begin(row)
+        elif operation in (7, 36):
+            self._end(row, out, is_commit=operation == 7)
+        elif operation == 5:
+            self._ddl(row)
+        elif self._touches_us(row):
+            self._other(row)
+
+    def _touches_us(self, row: Row) -> bool:
+        """By name, by object number, or because it is of no table at all."""
+        if row.owner is None or row.table is None or row.owner == "UNKNOWN":
+            return action_of_none(row) or (row.object is not None and self._tables.is_captured(row.object))
+        return self._maker.number(row.owner, row.table, row.scn) is not None
+
+    def _begin(self, row: Row) -> None:
+        xid = row.xid
+        known = self.open.get(xid)
+        if known is not None:
+            if known.count:
+                raise LogCorruptError(f"transaction {txid_text(xid)} begins twice")
+            return
+        self.open[xid] = Open(row.scn)
+        self.expected.discard(xid)
+        self._slots[xid >> 32] = xid
+
+    def _end(self, row: Row, out: Out, *, is_commit: bool) -> None:
+        xid = row.xid
+        self.left_out.discard(without_container(xid))
+        transaction = self.open.pop(xid, None)
+        if transaction is None:
+            # it began before the first SCN that was mined, and had no change that was seen: those raise
+            return
+        if self._slots.get(xid >> 32) == xid:
+            del self._slots[xid >> 32]
+        self._held -= transaction.memory()
+        if is_commit and transaction.count and row.scn > self.read:
+            self._emit(row, xid, transaction, out)
+
+    def _emit(self, row: Row, xid: int, transaction: Open, out: Out) -> None:
+        order = Order(row.scn, place_of(row))
+        if order <= self._last.get(row.thread, ORDER_MIN):
+            raise MarkBrokenError(
+                f"commit at {order} behind one at {self._last[row.thread]}",
+                hint="the order of this thread cannot be trusted: report it",
+            )
+        self._last[row.thread] = order
+        time_us = self._micros(row.time)
+        count = transaction.count
+        size = transaction.bytes + FRAME_MORE_BYTES * count
+        changes = Changes(self._maker, Rows(transaction.rows, transaction.spilled), time_us, row.scn)
+        out.append(SourceTransaction(row.thread, txid_text(xid), order, time_us, changes, size, count))
+
+    def _change(self, row: Row) -> None:
+        if row.owner is None or row.table is None or row.owner == "UNKNOWN":
+            if row.object is not None and self._tables.is_captured(row.object):
+                raise LogUnknownError(
+                    f"object {row.object} is captured, but LogMiner's dictionary does not know it",
+                    hint="it was dropped or rebuilt since: capture by redo files, or leave this transaction out",
+                )
+            return
+        number = self._maker.number(row.owner, row.table, row.scn)
+        if number is None:
+            return
+        action_of(row)
+        transaction = self._transaction(row)
+        if transaction is None:
+            return
+        op = OPS[row.operation]
+        if row.rollback:
+            self._undo(row, transaction, number, op)
+            return
+        self._check_parent(row)
+        self._keep(transaction, Kept(op, number, row.row_id or "", (), row.sql or ""))
+
+    def _transaction(self, row: Row) -> Open | None:
+        """The row's transaction; None: it does not count."""
+        xid = row.xid
+        if row.sequence == SEQUENCE_UNKNOWN:
+            # LogMiner names only segment and slot where the begin lies before the session's first SCN
+            xid = self._slots.get(xid >> 32, xid)
+        found = self.open.get(xid)
+        if found is None and row.scn > self.read and not self._is_left_out(xid):
+            raise LogGapError(
+                f"a row of transaction {txid_text(xid)}, but its begin was not read",
+                hint="redo is missing before it; capture has to begin anew",
+            )
+        return found
+
+    def _is_left_out(self, xid: int) -> bool:
+        xid = without_container(xid)
+        if xid & 0xFFFF_FFFF == SEQUENCE_UNKNOWN:
+            return any(each >> 32 == xid >> 32 for each in self.left_out)
+        return xid in self.left_out
+
+    def _check_parent(self, row: Row) -> None:
+        parent = (row.parent_usn or 0, row.parent_slot or 0, row.parent_sequence or 0)
+        if row.parent_sequence and parent != (row.usn, row.slot, row.sequence):
+            raise LogUnknownError(
+                f"transaction {txid_text(row.xid)} is part of a parallel one ({parent[0]}.{parent[1]}.{parent[2]})",
+                hint="LogMiner does not tell its parts' commits apart: capture by redo files, or without parallel DML",
+            )
+
+    def _keep(self, transaction: Open, kept: Kept) -> None:
+        raw = kept.pack()
+        transaction.rows.append(raw)
+        self._held += len(raw)
+
+    # --- what is cancelled
+
+    def _undo(self, row: Row, transaction: Open, number: int, op: str) -> None:
+        wanted = UNDONE[op]
+        if names_row(row.row_id):
+            found = transaction.cancel(lambda k: (k.op, k.table, k.row_id) == (wanted, number, row.row_id))
+        else:
+            key = self._key(number, op, row.sql or "")
+            found = transaction.cancel(
+                lambda k: (k.op, k.table) == (wanted, number) and self._key(number, k.op, k.sql) == key
+            )
+        if not found:
+            raise LogCorruptError(f"transaction {txid_text(row.xid)} takes back a change that it does not have")
+
+    def _key(self, number: int, op: str, sql: str) -> tuple[object, ...]:
+        if op == "l":
+            return self._maker.key_of(number, parse_locator(sql).where)
+        statement = parse(sql)
+        named: Named = {**statement.values, **statement.where} if op != "u" else statement.where
+        return self._maker.key_of(number, named)
+
+    # --- rows that are not of a table's rows
+
+    def _other(self, row: Row) -> None:
+        action = action_of(row)
+        if action is Action.PASS:
+            return
+        if row.owner is None or row.table is None or row.owner == "UNKNOWN":
+            raise LogUnknownError(f"operation {row.operation} on object {row.object}, which has no name")
+        transaction = self._transaction(row)
+        if transaction is None:
+            return
+        if action is Action.LOCATOR:
+            self._locator(row, transaction)
+        elif not transaction.has_locator:
+            raise LogUnknownError(f"operation {row.operation} (a LOB's piece) without the row that it belongs to")
+
+    def _ddl(self, row: Row) -> None:
+        """TRUNCATE is a change. All other makes the table be read again, one that is not known yet as well."""
+        if row.owner is None or row.table is None:
+            return
+        if _TRUNCATE.match(row.sql or "") is None:
+            self._tables.altered(row.owner, row.table, row.scn)
+            return
+        number = self._maker.number(row.owner, row.table, row.scn)
+        transaction = self._transaction(row) if number is not None else None
+        if number is not None and transaction is not None:
+            self._keep(transaction, Kept("t", number, "", (), ""))
+
+    def _locator(self, row: Row, transaction: Open) -> None:
+        """Mark the column of the change before it, if that is of the same row; else it is an update of its own."""
+        locator = parse_locator(row.sql or "")
+        number = self._maker.number(locator.owner, locator.table, row.scn)
+        if number is None:
+            raise LogUnknownError(f"a LOB of {locator.owner}.{locator.table} in a row of {row.owner}.{row.table}")
+        transaction.has_locator = True
+        place = self._maker.place(number, locator.column)
+        if place is None:
+            return
+        last = unpack(transaction.rows[-1]) if transaction.rows else None
+        row_id = row.row_id if names_row(row.row_id) else locator.row_id
+        if last is not None and last.table == number and last.op in "cul":
+            if names_row(row_id) and names_row(last.row_id):
+                is_same = last.row_id == row_id
+            else:
+                is_same = self._key_after(number, last) == self._maker.key_of(number, locator.where)
+            if is_same:
+                missing = tuple(sorted({*last.missing, place}))
+                transaction.rows[-1] = last._replace(missing=missing).pack()
+                return
+        self._keep(transaction, Kept("l", number, row_id or "", (place,), row.sql or ""))
+
+    def _key_after(self, number: int, kept: Kept) -> tuple[object, ...]:
+        if kept.op == "l":
+            return self._maker.key_of(number, parse_locator(kept.sql).where)
+        statement = parse(kept.sql)
+        return self._maker.key_of(number, {**statement.where, **statement.values})
+
+    # --- small things
+
+    def _micros(self, time: dt.datetime) -> int:
+        """The redo's clock has whole seconds and no zone: the config says which one the host has."""
+        return (time.replace(tzinfo=self._zone) - _EPOCH) // dt.timedelta(microseconds=1)
+
+    def _spill(self) -> None:
+        """Down to half of the limit, the largest first."""
+        every = sorted(self.open.values(), key=Open.memory, reverse=True)
+        self._held = sum(map(Open.memory, every))
+        for each in every:
+            size = each.memory()
+            if self._held <= self._spill_bytes_max // 2 or not size:
+                break
+            each.spill(self._space)
+            self._held -= size
+
+    def _at(self, error: SourceError, row: Row) -> SourceError:
+        error.source = error.source or self._source
+        error.thread = error.thread if error.thread is not None else row.thread
+        error.position = error.position or row.position()
+        return error
+
+
+def action_of_none(row: Row) -> bool:
+    """A row of no table that matters all the same: missing redo. Nothing else is of all tables."""
+    return row.operation == 34

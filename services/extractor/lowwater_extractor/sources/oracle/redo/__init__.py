@@ -1,0 +1,1 @@
+"""The redo log format, read: from blocks to events."""

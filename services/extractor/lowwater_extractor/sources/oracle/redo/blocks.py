@@ -1,0 +1,94 @@
+"""Blocks, many at once: signature, size class, number, sequence, checksum.
+
+The XOR of all 16-bit words of a block, the checksum's own included, is 0. That does not depend on the byte order,
+so blocks of either are folded as 64-bit words.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowwater_extractor.sources.oracle.redo.layout import BLOCK_SIGNATURE, SIZE_CLASS, Format
+
+Bytes = NDArray[np.uint8]
+
+
+class Wrong(Enum):
+    """How a block is wrong; the first that fits, in this order."""
+
+    EMPTY = "it was never written"
+    SIGNATURE = "it does not begin as a block does"
+    SIZE_CLASS = "it is of another block size"
+    OLDER = "it is of an older log"
+    NEWER = "it is of a newer log"
+    NUMBER = "it has another block's number"
+    CHECKSUM = "its checksum is wrong"
+
+
+class BadBlock(NamedTuple):
+    #: how many good ones come before it
+    good: int
+    number: int
+    wrong: Wrong
+    what: str
+
+    def __str__(self) -> str:
+        return f"block {self.number}: {self.wrong.value} ({self.what})"
+
+
+def fold(blocks: Bytes) -> NDArray[np.uint16]:
+    """The XOR of each block's 16-bit words; `blocks` is one row per block. 0 if the checksum is right."""
+    # along the long axis of the transposed words: whole vectors are folded instead of one row after the other
+    words = np.bitwise_xor.reduce(blocks.view(np.uint64).T, axis=0)
+    words ^= words >> np.uint64(32)
+    words ^= words >> np.uint64(16)
+    folded: NDArray[np.uint16] = words.astype(np.uint16)
+    return folded
+
+
+def rows(data: Any, block_size: int) -> Bytes:
+    """The whole blocks in `data`, one row each, not copied."""
+    raw = np.frombuffer(data, np.uint8)
+    count = len(raw) // block_size
+    return raw[: count * block_size].reshape(count, block_size)
+
+
+def find_bad(blocks: Bytes, number: int, sequence: int, form: Format) -> BadBlock | None:
+    """The first block that is not block `number`, `number + 1`, … of log `sequence`; None if all are."""
+    heads = blocks[:, :16].view(f"{form.order}u4")
+    good = heads[:, 0] == _signature(form)
+    good &= heads[:, 1] == np.arange(number, number + len(blocks), dtype=np.uint32)
+    good &= heads[:, 2] == sequence
+    good &= fold(blocks) == 0
+    if good.all():
+        return None
+    index = int(np.argmin(good))
+    return _explain(blocks[index], index, number + index, sequence, form)
+
+
+def _signature(form: Format) -> int:
+    """The first four bytes of a block, as a number of the file's byte order."""
+    raw = bytes((BLOCK_SIGNATURE, SIZE_CLASS[form.block_size], 0, 0))
+    return int.from_bytes(raw, "little" if form.order == "<" else "big")
+
+
+def _explain(block: Bytes, index: int, number: int, sequence: int, form: Format) -> BadBlock:
+    _, has_number, has_sequence, _ = (int(word) for word in block[:16].view(f"{form.order}u4"))
+    first, size_class = int(block[0]), int(block[1])
+    if first == 0 and size_class == 0:
+        wrong, what = Wrong.EMPTY, "signature 0"
+    elif first != BLOCK_SIGNATURE or block[2] or block[3]:
+        wrong, what = Wrong.SIGNATURE, f"bytes {block[:4].tobytes().hex(' ')}"
+    elif size_class != SIZE_CLASS[form.block_size]:
+        wrong, what = Wrong.SIZE_CLASS, f"{size_class:#04x} instead of {SIZE_CLASS[form.block_size]:#04x}"
+    elif has_sequence != sequence:
+        wrong, what = Wrong.OLDER if has_sequence < sequence else Wrong.NEWER, f"{has_sequence}, not {sequence}"
+    elif has_number != number:
+        wrong, what = Wrong.NUMBER, f"{has_number}, not {number}"
+    else:
+        wrong, what = Wrong.CHECKSUM, f"its words fold to {int(fold(block[None, :])[0]):#06x}, not to 0"
+    return BadBlock(index, number, wrong, what)

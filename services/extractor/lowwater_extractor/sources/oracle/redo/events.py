@@ -1,0 +1,245 @@
+"""From LWNs to events: what matters for captured objects, in the log's order, rows undecoded.
+
+Begins, commits and DDL are those of all transactions in containers with captured objects: which of them will touch one
+is not known when they begin, and DDL of an object that is not captured may be about to make one that is.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, tzinfo
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from lowwater.errors import LogCorruptError, LogUnknownError, MarkBrokenError, SourceError
+from lowwater_extractor.sources.oracle.redo.codes import (
+    ARGUMENT,
+    BEGIN,
+    COMMIT,
+    DDL,
+    FLAG_BIG_ENDIAN,
+    FLAG_SYSTEM,
+    HEAD,
+    OPERATION,
+    PREPARE,
+    ROLLBACK,
+    ROW,
+    UNDO,
+)
+from lowwater_extractor.sources.oracle.redo.layout import Place, Where, epoch_seconds
+from lowwater_extractor.sources.oracle.redo.scan import (
+    Damage,
+    Ints,
+    Lwns,
+    Payload,
+    Records,
+    walk_records,
+    walk_vectors,
+)
+from lowwater_extractor.sources.oracle.redo.sieve import Captured, Found, Problem, Sieve
+
+__all__ = [
+    "ARGUMENT",
+    "BEGIN",
+    "COMMIT",
+    "DDL",
+    "FLAG_BIG_ENDIAN",
+    "FLAG_SYSTEM",
+    "HEAD",
+    "OPERATION",
+    "PREPARE",
+    "ROLLBACK",
+    "ROW",
+    "UNDO",
+    "Captured",
+    "Event",
+    "EventMaker",
+    "Lwn",
+]
+
+#: SCN of the record, xid, code, place, data.
+#: xid: container << 64 | usn << 48 | slt << 32 | sqn. place: bytes from the start of the LWN's payload
+Event = tuple[int, int, int, int, bytes]
+
+_SCN_SHIFT = np.uint64(16)
+_HEAD_DTYPE = np.dtype([("value", "<u4"), ("flags", "<u2"), ("split", "<u2")])
+_PEEK = 32
+
+
+class Lwn(NamedTuple):
+    """One LWN, or a group of them that was written as one."""
+
+    sequence: int
+    #: of its first block in the file
+    offset: int
+    #: lower bound of all in it and behind it; upper bound of its records
+    scn: int
+    upper: int
+    #: epoch seconds
+    time: int
+    events: list[Event]
+    #: offset behind its last block
+    end: int
+
+
+class EventMaker:
+    """Makes events of the LWNs of one thread."""
+
+    def __init__(
+        self, source: str, thread: int, captured: Captured, zone: tzinfo = UTC, *, pass_idle: bool = False
+    ) -> None:
+        """`pass_idle`: leave out transactions that begin and end in one slice without touching what is captured."""
+        self._source = source
+        self._thread = thread
+        self._zone = zone
+        self._sieve = Sieve(captured, pass_idle=pass_idle)
+        #: LWNs of the same second follow each other
+        self._time = (-1, 0)
+
+    def make(self, payload: Payload, lwns: Lwns, sequence: int, offset: int) -> list[Lwn]:
+        """The LWNs that have events, and the last one. `offset` is that of the payload's first block in the file.
+
+        Where one of them cannot be taken, those before it are returned, and the error is raised the next time,
+        when it comes first.
+        """
+        work = _Work(payload, lwns, sequence, offset)
+        records = walk_records(payload, lwns)
+        if isinstance(records, Damage):
+            return self._until(work, self._damaged(work, records), records.at)
+        scn = records.key >> _SCN_SHIFT
+        low = scn < lwns.scn[records.lwn]
+        if low.any():
+            at = int(records.at[low].min())
+            return self._until(work, self._below(work, at), at)
+        self._sieve.begin(payload, len(records.at))
+        for step in walk_vectors(payload, records):
+            if isinstance(step, Damage):
+                return self._until(work, self._damaged(work, step), step.at)
+            self._sieve.see(step)
+        found = self._sieve.found()
+        if self._sieve.problems:
+            problem = min(self._sieve.problems)
+            return self._until(work, self._unknown(work, problem), problem.at)
+        # the upper bound is what the header says; should a record be above it, then what the records say
+        above = scn >= lwns.upper[records.lwn]
+        if above.any():
+            np.maximum.at(lwns.upper, records.lwn[above], scn[above] + np.uint64(1))
+        return self._lwns(work, [] if found is None else self._events(work, records, found))
+
+    def _until(self, work: _Work, error: SourceError, at: int) -> list[Lwn]:
+        """What comes before the LWN with the error."""
+        good = work.lwn_at(at)
+        if not good:
+            raise error
+        return self.make(work.payload, work.lwns.before(good), work.sequence, work.offset)
+
+    # --- events
+
+    def _events(self, work: _Work, records: Records, found: Found) -> list[tuple[int, list[Event]]]:
+        """(LWN, its events), in order."""
+        payload, lwns = work.payload, work.lwns
+        place = found.place if records.ordered else found.place + _moved(payload, lwns, records)[found.record]
+        order = np.argsort(place)
+        found = found.at(order)
+        where = records.lwn[found.record]
+        place = place[order] - lwns.start[where] * payload.step
+        untimed = np.flatnonzero((found.value == 0) & np.isin(found.code, (COMMIT, ROLLBACK)))
+        for at in untimed.tolist():
+            found.value[at] = self._epoch(int(lwns.time[where[at]]))
+        events: list[Event] = list(
+            zip(
+                (records.key[found.record] >> _SCN_SHIFT).tolist(),
+                [high << 64 | low for high, low in zip(found.container.tolist(), found.xid.tolist(), strict=True)],
+                found.code.tolist(),
+                place.tolist(),
+                _data(payload, found),
+                strict=True,
+            )
+        )
+        cuts = [0, *(np.flatnonzero(np.diff(where)) + 1).tolist(), len(events)]
+        return [(int(where[a]), events[a:b]) for a, b in pairwise(cuts) if b > a]
+
+    def _lwns(self, work: _Work, events: list[tuple[int, list[Event]]]) -> list[Lwn]:
+        lwns, size, sequence = work.lwns, work.payload.form.block_size, work.sequence
+        last = len(lwns.start) - 1
+        if not events or events[-1][0] != last:
+            events.append((last, []))
+        which = np.array([at for at, _ in events])
+        offset, end = work.offset + lwns.start[which] * size, work.offset + lwns.stop[which] * size
+        columns = (offset, lwns.scn[which], lwns.upper[which], lwns.time[which], end)
+        return [
+            Lwn(sequence, offset, scn, upper, self._epoch(time), those, end)
+            for (_, those), offset, scn, upper, time, end in zip(
+                events, *(column.tolist() for column in columns), strict=True
+            )
+        ]
+
+    def _epoch(self, value: int) -> int:
+        if self._time[0] != value:
+            self._time = (value, epoch_seconds(value, self._zone))
+        return self._time[1]
+
+    # --- errors
+
+    def _where(self, work: _Work, at: int) -> Where:
+        return {"source": self._source, "thread": self._thread, "position": str(work.place_of(at))}
+
+    def _damaged(self, work: _Work, damage: Damage) -> SourceError:
+        what = f"{damage.what} ({work.peek(damage.at)})"
+        hint = "the checksums are right, so the log was written so: report it with the log"
+        return LogCorruptError(what, hint=hint, **self._where(work, damage.at))
+
+    def _below(self, work: _Work, at: int) -> SourceError:
+        what = f"a record below the SCN of its LWN ({work.peek(at)})"
+        hint = "the order of this thread cannot be trusted: report it with the log"
+        return MarkBrokenError(what, hint=hint, **self._where(work, at))
+
+    def _unknown(self, work: _Work, problem: Problem) -> SourceError:
+        what = f"{problem.what} ({work.peek(problem.at)})"
+        return LogUnknownError(what, hint=problem.hint, **self._where(work, problem.at))
+
+
+class _Work(NamedTuple):
+    """A slice that events are made of."""
+
+    payload: Payload
+    lwns: Lwns
+    sequence: int
+    offset: int
+
+    def lwn_at(self, at: int) -> int:
+        """Which LWN holds this position."""
+        return int(np.searchsorted(self.lwns.start, at // self.payload.step, "right")) - 1
+
+    def place_of(self, at: int) -> Place:
+        start = int(self.lwns.start[self.lwn_at(at)])
+        block_size = self.payload.form.block_size
+        return Place(self.sequence, self.offset + start * block_size, at - start * self.payload.step)
+
+    def peek(self, at: int) -> str:
+        return f"bytes {bytes(self.payload.view[at : at + _PEEK]).hex(' ', 4)}"
+
+
+def _data(payload: Payload, found: Found) -> list[bytes]:
+    heads = np.zeros(len(found.record), _HEAD_DTYPE)
+    heads["value"], heads["flags"], heads["split"] = found.value, found.flags, found.split
+    packed, view, size = heads.tobytes(), payload.view, HEAD.size
+    spans = zip(range(0, len(packed), size), found.start.tolist(), found.stop.tolist(), strict=True)
+    return [packed[at : at + size] + (view[start:stop] if stop > start else b"") for at, start, stop in spans]
+
+
+def _moved(payload: Payload, lwns: Lwns, records: Records) -> Ints:
+    """How far each record moves when those of an LWN are put in order of SCN and sub-SCN.
+
+    Places are then those of the ordered payload: they rise with the events, whatever is captured.
+    """
+    order = np.lexsort((records.at, records.key, records.lwn))
+    size = records.size[order] + 3 & ~3
+    behind = np.cumsum(size) - size
+    start = records.lwn[order]
+    first = np.searchsorted(start, np.arange(len(lwns.start)))
+    to = lwns.start[start] * payload.step + behind - behind[first[start]]
+    moved = np.empty(len(order), np.int64)
+    moved[order] = to - records.at[order]
+    return moved

@@ -1,0 +1,144 @@
+"""Which log files there are. The reader asks; directories answer by the headers of what lies in them, not by names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from lowwater.errors import IncarnationError, SourceLostError
+from lowwater_extractor.sources.oracle.redo.file_header import (
+    HEADER_BYTES,
+    Identity,
+    LogHeader,
+    NoHeader,
+    unpack_header,
+)
+
+
+class LogFiles(Protocol):
+    """What a reader has to know about files. All answers are about now."""
+
+    def find_online(self, thread: int, sequence: int) -> Path | None: ...
+
+    def find_archived(self, thread: int, sequence: int) -> Path | None: ...
+
+    def current_sequence(self, thread: int) -> int | None:
+        """The newest log that the database has begun in this thread; None if that is not known."""
+        ...
+
+
+class _Stamp(NamedTuple):
+    """A file that has the same one has the same bytes, if nobody writes in place."""
+
+    inode: int
+    size: int
+    modified_ns: int
+
+
+class LogDirectories:
+    """Logs in directories. Files of other databases and incarnations may lie there too: they are not seen.
+
+    Online logs are written in place, so their headers are read at each look; an archived log's header is read once.
+    """
+
+    def __init__(self, source: str, identity: Identity, online: Sequence[Path], archived: Sequence[Path]) -> None:
+        self._source = source
+        self._identity = identity
+        self._online = tuple(online)
+        self._archived = tuple(archived)
+        self._known: dict[Path, tuple[_Stamp, LogHeader | None]] = {}
+        #: (thread, sequence) → archived log, as of the last look
+        self._found: dict[tuple[int, int], Path] = {}
+
+    def find_online(self, thread: int, sequence: int) -> Path | None:
+        for path, head in self._look_online(thread):
+            if head.sequence == sequence:
+                return path
+        return None
+
+    def find_archived(self, thread: int, sequence: int) -> Path | None:
+        path = self._found.get((thread, sequence))
+        if path is None or not path.exists():
+            self._look_archived()
+            path = self._found.get((thread, sequence))
+        return path
+
+    def current_sequence(self, thread: int) -> int | None:
+        newest = max((head.sequence for _, head in self._look_online(thread)), default=None)
+        if newest is not None:
+            return newest
+        self._look_archived()
+        there = sorted(sequence for number, sequence in self._found if number == thread)
+        # archivers work side by side: one log may be there before the one before it, which is no gap yet
+        if len(there) > 1 and there[-1] - there[-2] > 1:
+            return there[-1] - 1
+        return there[-1] if there else None
+
+    # --- looking
+
+    def _look_online(self, thread: int) -> list[tuple[Path, LogHeader]]:
+        found, others = [], set()
+        for path in _files(self._source, self._online):
+            head = read_header(path)
+            if not isinstance(head, LogHeader) or head.thread != thread or head.database != self._identity.database:
+                continue
+            if head.identity == self._identity:
+                found.append((path, head))
+            else:
+                others.add(head.resetlogs)
+        if others and not found:
+            raise IncarnationError(
+                f"the database was opened with resetlogs ({self._identity.resetlogs} → {max(others)})",
+                source=self._source,
+                thread=thread,
+                hint="logs of two incarnations are never mixed: begin capture anew",
+            )
+        return found
+
+    def _look_archived(self) -> None:
+        known = self._known
+        self._known, self._found = {}, {}
+        for path in _files(self._source, self._archived):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            stamp = _Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
+            entry = known.get(path)
+            if entry is None or entry[0] != stamp:
+                head = read_header(path)
+                entry = (stamp, head if isinstance(head, LogHeader) and head.identity == self._identity else None)
+            self._known[path] = entry
+            if entry[1] is not None:
+                self._choose(path, entry[1], stamp)
+
+    def _choose(self, path: Path, head: LogHeader, stamp: _Stamp) -> None:
+        """Of several copies of a log one that is whole."""
+        key = (head.thread, head.sequence)
+        if key not in self._found or (head.closed and stamp.size >= head.end):
+            self._found[key] = path
+
+
+def read_header(path: Path) -> LogHeader | NoHeader | None:
+    """None: there is no such file (any more)."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            return unpack_header(file.read(HEADER_BYTES) or b"")
+    except FileNotFoundError:
+        return None
+
+
+def _files(source: str, directories: Sequence[Path]) -> Iterator[Path]:
+    for directory in directories:
+        try:
+            names = sorted(entry.name for entry in os.scandir(directory) if entry.is_file())
+        except OSError as error:
+            raise SourceLostError(
+                f"the directory {directory} cannot be read: {error.strerror}",
+                source=source,
+                hint="mount it, or correct the source's directories",
+            ) from error
+        for name in names:
+            yield directory / name

@@ -1,0 +1,160 @@
+"""The numbers of the redo format: structs, constants, SCN forms, times. Pure.
+
+Offsets and what is verified about them: docs/formats. Integers are in the byte order of the file's host; a block is
+512, 1024 or 4096 bytes; the first 16 of each are its header and the rest of all blocks, put together, is the payload.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, tzinfo
+from struct import Struct
+from typing import NamedTuple, TypedDict
+
+#: the header of every block from 1 on
+BLOCK_HEAD = 16
+#: the first byte of every block from 1 on; a block that was never written has 0
+BLOCK_SIGNATURE = 1
+#: block size → the byte that stands for it in every block
+SIZE_CLASS = {512: 0x22, 1024: 0x22, 4096: 0x82}
+#: redo begins behind the physical header (block 0) and the log header (block 1)
+FIRST_BLOCK = 2
+
+MAGIC_LITTLE = b"\x7d\x7c\x7b\x7a"
+MAGIC_BIG = MAGIC_LITTLE[::-1]
+
+#: "blocks in use" of a log that is still written
+NAB_OPEN = 0xFFFF_FFFF
+#: an SCN of all ones: none, or not yet
+SCN_NONE = (1 << 64) - 1
+
+#: a record's header; the first one of an LWN has 44 bytes more
+RECORD_HEAD = 24
+LWN_HEAD = 68
+VLD_VECTORS = 0x01
+VLD_LWN = 0x04
+#: a vector's header, before its size list (from 12.1 on: older ones have no container)
+VECTOR_HEAD = 32
+
+#: 12.1, the first version whose vectors name their container; then those from which on the format differs
+VERSION_MIN = 0x0C10_0000
+VERSION_18 = 0x1200_0000
+VERSION_19 = 0x1300_0000
+
+#: typ of a vector whose tablespace is encrypted: its fields cannot be read
+TYP_ENCRYPTED = 0x80
+
+#: flags of the undo (ktub) in a 5.1
+UNDO_HEAD, UNDO_TAIL, UNDO_BEGIN, UNDO_MIDDLE = 0x0001, 0x0002, 0x0008, 0x0100
+UNDO_PARTS = UNDO_HEAD | UNDO_TAIL | UNDO_MIDDLE
+
+#: flag of a 5.4: the transaction was rolled back
+COMMIT_ROLLED_BACK = 0x04
+
+#: flags of a session, in 5.19 and 5.20
+SESSION_DDL, SESSION_SPACE, SESSION_RECURSIVE, SESSION_LOGMINER = 0x01, 0x02, 0x04, 0x08
+
+
+class Place(NamedTuple):
+    """A place in a thread: `record` bytes into the payload of the LWN at `offset` of log `sequence`.
+
+    Offset 0 is the beginning of the log, whatever its block size.
+    """
+
+    sequence: int
+    offset: int
+    record: int = 0
+
+    def __str__(self) -> str:
+        return f"sequence {self.sequence} offset {self.offset} record {self.record}"
+
+
+class Where(TypedDict):
+    """The place that an error names."""
+
+    source: str
+    thread: int
+    position: str
+
+
+class Format(NamedTuple):
+    """What the bytes of one log depend on."""
+
+    #: as struct and numpy write it: `<` or `>`
+    order: str = "<"
+    block_size: int = 512
+    version: int = 0x1706_0000
+
+    @property
+    def payload(self) -> int:
+        """Bytes of a block behind its header."""
+        return self.block_size - BLOCK_HEAD
+
+
+def opcode_text(opcode: int) -> str:
+    return f"{opcode >> 8}.{opcode & 0xFF}"
+
+
+def version_text(version: int) -> str:
+    parts: tuple[int, ...]
+    if version >= VERSION_18:
+        parts = (version >> 24, version >> 16 & 0xFF, version >> 8 & 0xFF)
+    else:
+        parts = (version >> 24, version >> 20 & 0xF, version >> 16 & 0xF, version >> 8 & 0xFF)
+    return ".".join(map(str, parts))
+
+
+def pad4(size: int) -> int:
+    return size + 3 & ~3
+
+
+# --- SCN forms -----------------------------------------------------------------------------------------------------
+
+_SCN = {order: Struct(f"{order}IHH") for order in "<>"}
+_SCN_WRAP_FIRST = {order: Struct(f"{order}HI") for order in "<>"}
+
+
+def unpack_scn(data: bytes, at: int, order: str = "<") -> int:
+    """An 8-byte field, plain or flagged; `SCN_NONE` for none."""
+    base, high, last = _SCN[order].unpack_from(data, at)
+    if base == 0xFFFF_FFFF and high == 0xFFFF:
+        return SCN_NONE
+    if high & 0x8000:
+        return int(base + (last << 32) + ((high & 0x7FFF) << 48))
+    return int(base + (high << 32))
+
+
+def pack_scn(scn: int, order: str = "<", *, flagged: bool = False) -> bytes:
+    if scn == SCN_NONE:
+        return b"\xff" * 8
+    if flagged or scn >> 47:
+        return _SCN[order].pack(scn & 0xFFFF_FFFF, 0x8000 | scn >> 48, scn >> 32 & 0xFFFF)
+    return _SCN[order].pack(scn & 0xFFFF_FFFF, scn >> 32, 0)
+
+
+def unpack_scn_wrap_first(data: bytes, at: int, order: str = "<") -> int:
+    """The 6 bytes in an undo's transaction slot."""
+    wrap, base = _SCN_WRAP_FIRST[order].unpack_from(data, at)
+    return int(base + (wrap << 32))
+
+
+# --- times: seconds by a calendar in which every month has 31 days, in the host's zone, which is not stored -------
+
+
+def unpack_time(value: int) -> datetime:
+    """Without a zone, as it is stored. ValueError for what is no date."""
+    value, second = divmod(value, 60)
+    value, minute = divmod(value, 60)
+    value, hour = divmod(value, 24)
+    value, day = divmod(value, 31)
+    year, month = divmod(value, 12)
+    return datetime(year + 1988, month + 1, day + 1, hour, minute, second)
+
+
+def pack_time(when: datetime) -> int:
+    days = ((when.year - 1988) * 12 + when.month - 1) * 31 + when.day - 1
+    return ((days * 24 + when.hour) * 60 + when.minute) * 60 + when.second
+
+
+def epoch_seconds(value: int, zone: tzinfo = UTC) -> int:
+    """Of a stored time, given the zone of the database's host."""
+    return int(unpack_time(value).replace(tzinfo=zone).timestamp())

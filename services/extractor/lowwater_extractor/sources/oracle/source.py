@@ -1,0 +1,163 @@
+"""The source kind `oracle`: a database's redo, read from its files or through LogMiner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel
+
+from lowwater.codec.rules import ColumnRules
+from lowwater.codec.table import TableSchema
+from lowwater.errors import SourceError
+from lowwater.positions import Order
+from lowwater.records import Chunk
+from lowwater_extractor.source import Check, Encoders, Stream, TableView
+from lowwater_extractor.sources.oracle import dictionary_file
+from lowwater_extractor.sources.oracle.capture import RedoOptions, redo_stream
+from lowwater_extractor.sources.oracle.changes import FrameMaker
+from lowwater_extractor.sources.oracle.checks import check_source
+from lowwater_extractor.sources.oracle.config import OracleConfig
+from lowwater_extractor.sources.oracle.connect import Database, connect
+from lowwater_extractor.sources.oracle.dictionary import Dictionary, TableVersion
+from lowwater_extractor.sources.oracle.discovery import Discovery
+from lowwater_extractor.sources.oracle.followed import FollowedDictionary
+from lowwater_extractor.sources.oracle.lob_fetch import LobFetch
+from lowwater_extractor.sources.oracle.logminer.stream import open_stream
+from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
+from lowwater_extractor.sources.oracle.redo.events import Captured
+from lowwater_extractor.sources.oracle.sql_dictionary import SqlDictionary
+from lowwater_extractor.sources.oracle.views import DatabaseView, FileView, RedoView
+
+
+class Oracle:
+    kind: ClassVar[str] = "oracle"
+    config_model: ClassVar[type[BaseModel]] = OracleConfig
+
+    def __init__(self, name: str, config: OracleConfig) -> None:
+        self.name = name
+        self.config = config
+
+    # -- connections: made when they are needed, and kept --------------------------------------------------
+
+    @cached_property
+    def _root(self) -> Database:
+        return connect(self.config, self.name)
+
+    @cached_property
+    def _session(self) -> Database:
+        """In the captured container."""
+        return connect(self.config, self.name, container=self.config.pdb) if self.config.pdb else self._root
+
+    def _forget_connections(self) -> None:
+        for name in ("_session", "_root", "_sql"):
+            found = self.__dict__.pop(name, None)
+            if found is not None and name != "_sql":
+                found.close()
+
+    @cached_property
+    def _sql(self) -> SqlDictionary:
+        container = Discovery(self._root, self.config, self.name).container()
+        return SqlDictionary(self._session, self.config, self.name, container)
+
+    def _view(self) -> RedoView:
+        if self.config.has_database:
+            return DatabaseView(Discovery(self._root, self.config, self.name), self.config, self.name)
+        return FileView(self.name, self.config.threads, self.config.redo.online, self.config.redo.archive)
+
+    # -- the interface -----------------------------------------------------------------------------------
+
+    def incarnation(self) -> str:
+        # with each session of the extractor: what it kept may be a connection that is lost
+        self._forget_connections()
+        return self._view().incarnation()
+
+    def discover(self) -> list[TableSchema]:
+        return [version.schema for version in self._dictionary().last()]
+
+    def check(self) -> list[Check]:
+        return check_source(self.config, self.name)
+
+    def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
+        if self.config.capture == "logminer":
+            tables = MinedTables(self._versions(), self.config.wants, self._sql.read)
+            lobs = LobFetch(self._session) if self.config.lob_fetch == "at_commit" else None
+            return open_stream(self.name, self.config, self._root, tables, encoders, resumes, marks, lobs=lobs)
+        view, options = self._view(), self._options()
+        if isinstance(self.config.dictionary, Path):
+            dictionary = self._dictionary()
+            maker = FrameMaker(self.name, dictionary, encoders)
+            return redo_stream(self.name, view, maker, captured(dictionary), resumes, marks, options)
+        followed = self._followed(encoders.notes)
+        maker = FrameMaker(self.name, followed, encoders, followed.altered)
+        return redo_stream(self.name, view, maker, captured(followed), resumes, marks, options, notes=followed.notes)
+
+    def _options(self) -> RedoOptions:
+        config = self.config
+        return RedoOptions(
+            leave_out=config.open_at_start == "leave_out",
+            spill_bytes_max=config.spill_bytes_max,
+            spill_directory=config.spill_directory,
+            read_bytes=config.read_bytes,
+            look_seconds=config.look_seconds if config.has_database else 0.0,
+            zone=ZoneInfo(config.zone),
+        )
+
+    # -- the dictionary ----------------------------------------------------------------------------------
+
+    def _versions(self) -> list[TableVersion]:
+        scn = Discovery(self._root, self.config, self.name).current_scn()
+        found = self._sql.read(scn)
+        if not found:
+            raise SourceError(
+                f"no table is there that {', '.join(self.config.tables)} names",
+                source=self.name,
+                hint="tables are OWNER.TABLE or OWNER.*, as the dictionary spells them",
+            )
+        return found
+
+    def _dictionary(self) -> Dictionary:
+        if isinstance(self.config.dictionary, Path):
+            kept = dictionary_file.load(self.name, self.config.dictionary)
+            return Dictionary(v for v in kept if self.config.wants(v.owner, v.table))
+        return Dictionary(self._versions())
+
+    def _followed(self, notes: Mapping[str, bytes]) -> FollowedDictionary:
+        """What is remembered, and as they are now the tables of which nothing is: they are captured from now on."""
+        found = FollowedDictionary.remembered(self.name, notes, self._sql.read)
+        for version in self._versions():
+            if found.find(version.container, version.object_id, version.from_scn) is None:
+                found.add(version.since(0))
+        return found
+
+    # -- copies: none yet --------------------------------------------------------------------------------
+
+    def tables_to_copy(self) -> list[TableSchema]:
+        return []
+
+    def filled_columns(self, table: str) -> set[str]:
+        return set()
+
+    def begin_view(self, tables: Sequence[str]) -> TableView:
+        raise self._no_copy(", ".join(tables))
+
+    def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
+        raise self._no_copy(chunk.table)
+
+    def _no_copy(self, table: str) -> SourceError:
+        return SourceError(
+            f"tables of an Oracle database cannot be copied yet: {table}",
+            source=self.name,
+            hint="only what commits after the start of capture is captured",
+        )
+
+
+def captured(dictionary: Dictionary) -> Captured:
+    objects, data = set(), set()
+    for version in dictionary:
+        objects |= {(version.container, each) for each in version.object_ids}
+        data |= {(version.container, each) for each in version.data_object_ids or version.object_ids}
+    return Captured.of(objects, data)

@@ -1,0 +1,245 @@
+"""The stream of one database's redo: round-robin over the threads, marks, discovery of threads.
+
+**Marks.** A thread's own mark is what its log has proved: the SCN of the LWN that is being read − 1, or a log's
+next SCN − 1. What is handed out is that, but never above the SCN of the last look at the database:
+
+- Each poll reads the logs first and looks at the database last; a look asks for the current SCN before it asks for the
+  threads. A thread that is not in this look is opened (or added) later than its SCN, and opening takes a new SCN; so
+  its first SCN F is above the look's SCN C. All marks handed out with this look are at or below C ≤ F − 1.
+- The thread enters the marks at F − 1 with the first look that shows it. Up to then the others stood at or below the C
+  of the look before, which is at or below F − 1: they have not passed it.
+
+**A closed thread** stays in the marks. Nothing of it is left to read if a read that began after a look found it closed
+comes to the end of its log; what it may write later lies above every SCN that was current at that look, because
+opening takes a new SCN. Its mark is the SCN of the look that found it closed, which was asked for before its state.
+That SCN itself is covered (nothing is taken off it), because opening goes strictly above it.
+
+**A thread that is open and writes nothing** keeps its mark: it holds the watermark, by name, for as long as it takes.
+Nothing here has a timeout. (The log writer of a living instance writes an LWN every few seconds.)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from lowwater.codec.table import TableSchema
+from lowwater.errors import IncarnationError
+from lowwater.positions import ORDER_MIN, Order
+from lowwater_extractor.source import Polled, SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor.sources.oracle.assembly import Assembler
+from lowwater_extractor.sources.oracle.branches import ThreadAssembly
+from lowwater_extractor.sources.oracle.discovery import Look
+from lowwater_extractor.sources.oracle.redo.files import LogFiles
+from lowwater_extractor.sources.oracle.redo.layout import Place
+from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
+from lowwater_extractor.sources.oracle.resume import LeftOut, Resume, added_thread
+from lowwater_extractor.spill import SpillSpace
+
+
+class Looked(Protocol):
+    """What is asked of the database again and again."""
+
+    def incarnation(self) -> str: ...
+
+    def look(self) -> Look: ...
+
+
+#: (thread, where to begin) → its reader
+NewReader = Callable[[int, Place], ThreadReader]
+#: at least this much is read of a thread at once
+_BUDGET_MIN = 4096
+
+
+@dataclass(slots=True)
+class _Thread:
+    reader: ThreadReader
+    assembly: ThreadAssembly
+    #: the mark handed out last; it never goes back
+    mark: Order
+    at_end: bool = False
+    state: ThreadState = ThreadState.OPEN
+
+    @property
+    def read(self) -> Place:
+        """All before this place has been processed."""
+        return self.assembly.here() if self.assembly.lwn is not None else self.reader.place
+
+
+class RedoStream:
+    def __init__(
+        self,
+        source: str,
+        database: Looked,
+        look: Look,
+        resumes: dict[int, Resume],
+        marks: Mapping[int, Order],
+        assembler: Assembler,
+        space: SpillSpace,
+        new_reader: NewReader,
+        files: LogFiles,
+        *,
+        read_bytes: int,
+        look_seconds: float,
+        left_out: list[LeftOut],
+        announce: bool,
+        acknowledged: Callable[[dict[int, int]], None] | None = None,
+        notes: Callable[[], dict[str, bytes]] = dict,
+    ) -> None:
+        self._source = source
+        #: its versions need no new copy: each change has whole rows of its own version
+        self.seen: dict[str, TableSchema] = {}
+        self._database = database
+        self._incarnation = database.incarnation()
+        self._assembler = assembler
+        self._space = space
+        self._new_reader = new_reader
+        self._files = files
+        self._read_bytes = read_bytes
+        self._look_seconds = look_seconds
+        self._left_out = left_out
+        self._announce = announce
+        self._acknowledged = acknowledged
+        self._notes = notes
+        self._look = look
+        self._looked_at = time.monotonic()
+        self._since = max((resume.since for resume in resumes.values()), default=0)
+        self._threads: dict[int, _Thread] = {}
+        self._turn = 0
+        for number, resume in sorted(resumes.items()):
+            self._enter(number, resume, marks.get(number, ORDER_MIN))
+
+    # --- the interface
+
+    def poll(self, held: frozenset[int]) -> Polled:
+        out: list[SourceTransaction] = []
+        if self._announce:
+            # Capture begins here, or a thread is new. The resumes and marks for that are handed over before any
+            # transaction: without a saved resume a restart would begin later, and skip; and a thread is named
+            # before its first commit.
+            self._announce = False
+            return self._polled(out)
+        # a suspended thread may be the one that holds the marks, and wait for one that is held for being
+        # ahead of it: that one is read all the same, else both would wait for ever
+        awaited = {number for thread in self._threads.values() for number in thread.assembly.awaited}
+        numbers = list(self._threads)
+        self._turn = (self._turn + 1) % len(numbers)
+        budget = max(_BUDGET_MIN, self._read_bytes // len(numbers))
+        for number in numbers[self._turn :] + numbers[: self._turn]:
+            thread = self._threads[number]
+            thread.at_end = False
+            if number not in held or number in awaited:
+                self._read(thread, budget, out)
+        while self._wake(out):
+            pass
+        self._mark_closed()
+        self._look_again()
+        return self._polled(out)
+
+    def _polled(self, out: list[SourceTransaction]) -> Polled:
+        left_out, self._left_out = self._left_out, []
+        return Polled(out, self._marks(), left_out, self._notes())
+
+    def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
+        """Logs before these are no longer needed."""
+        if self._acknowledged is not None:
+            self._acknowledged({number: Resume.unpack(data).start.sequence for number, data in resumes.items()})
+
+    def close(self) -> None:
+        for thread in self._threads.values():
+            thread.reader.close()
+        self._space.close()
+
+    # --- reading
+
+    def _read(self, thread: _Thread, budget: int, out: list[SourceTransaction]) -> None:
+        """At most `budget` bytes and what is left of an LWN; stops where there is nothing more for now."""
+        assembly, reader, assembler = thread.assembly, thread.reader, self._assembler
+        if assembly.lwn is not None and not assembler.go_on(assembly, out):
+            return
+        while budget > 0:
+            before = reader.place
+            assembler.reached(assembly, before)
+            found = reader.next()
+            if found is None:
+                thread.at_end = True
+                return
+            if isinstance(found, LogEnd):
+                assembly.mark = max(assembly.mark, found.next_scn - 1)
+                continue
+            budget -= found.end - (before.offset if before.sequence == found.sequence else 0)
+            if not assembler.feed(assembly, found, out):
+                return
+        assembler.reached(assembly, reader.place)
+
+    def _wake(self, out: list[SourceTransaction]) -> bool:
+        """Let suspended threads go on for which the others have been read far enough by now."""
+        woken = False
+        for thread in self._threads.values():
+            assembly = thread.assembly
+            if assembly.lwn is not None:
+                before = assembly.at
+                woken |= self._assembler.go_on(assembly, out) or assembly.at != before
+        return woken
+
+    # --- marks and threads
+
+    def _mark_closed(self) -> None:
+        for number, thread in self._threads.items():
+            closed = self._look.threads[number].state is ThreadState.CLOSED
+            thread.state = ThreadState.CLOSED if closed and thread.at_end else ThreadState.OPEN
+            if thread.state is ThreadState.CLOSED and thread.assembly.caught_up:
+                thread.assembly.mark = max(thread.assembly.mark, self._look.scn)
+
+    def _look_again(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < self._look_seconds:
+            return
+        self._looked_at = now
+        look, incarnation = self._database.look(), self._database.incarnation()
+        if incarnation != self._incarnation or not self._threads.keys() <= look.threads.keys():
+            raise IncarnationError(
+                f"the database was {self._incarnation} with threads {sorted(self._threads)}, "
+                f"now it is {incarnation} with threads {sorted(look.threads)}",
+                source=self._source,
+                hint="logs of two incarnations are never mixed: begin capture anew",
+            )
+        self._look = look
+        for number in look.threads.keys() - self._threads.keys():
+            resume = added_thread(self._source, incarnation, look, number, self._since, self._files)
+            self._enter(number, resume, Order.mark(resume.mark))
+
+    def _enter(self, number: int, resume: Resume, mark: Order) -> None:
+        assembly = ThreadAssembly(number, resume.read, resume.since, resume.mark, set(resume.open))
+        reader = self._new_reader(number, resume.start)
+        # nothing that committed up to `since` will appear: that is what the start of capture says
+        self._threads[number] = _Thread(reader, assembly, max(mark, Order.mark(resume.since)))
+        self._assembler.threads[number] = assembly
+        self._assembler.left_out.update(resume.left_out)
+        self._assembler.reached(assembly, reader.place)
+
+    def _marks(self) -> dict[int, ThreadMark]:
+        for thread in self._threads.values():
+            self._assembler.reached(thread.assembly, thread.read)
+        left_out = sorted(self._assembler.left_out)
+        marks = {}
+        for number, thread in self._threads.items():
+            assembly = thread.assembly
+            thread.mark = max(thread.mark, Order.mark(min(assembly.mark, self._look.scn)))
+            if assembly.caught_up:
+                read, proved = thread.read, assembly.mark
+            else:
+                read, proved = assembly.read_until, assembly.mark_then
+            resume = Resume(
+                incarnation=self._incarnation,
+                start=self._assembler.start(assembly, thread.read),
+                read=read,
+                mark=proved,
+                since=assembly.since,
+                open=assembly.open_now(),
+                left_out=left_out,
+            )
+            marks[number] = ThreadMark(number, thread.mark, resume.pack(), thread.state, thread.at_end)
+        return marks

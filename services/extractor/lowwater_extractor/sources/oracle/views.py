@@ -1,0 +1,107 @@
+"""The database as the capture of its redo sees it: asked over a connection, or only by the files that lie there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from lowwater.errors import SourceError
+from lowwater_extractor.source import ThreadState
+from lowwater_extractor.sources.oracle.config import OracleConfig
+from lowwater_extractor.sources.oracle.discovery import DatabaseLogs, Discovery, Look, Start, Thread
+from lowwater_extractor.sources.oracle.redo.file_header import Identity, LogHeader
+from lowwater_extractor.sources.oracle.redo.files import LogDirectories, LogFiles, read_header
+
+#: of a view that cannot ask for the current SCN: nothing is held back by it
+SCN_MAX = (1 << 64) - 1
+
+
+class RedoView(Protocol):
+    """What capture asks of the database, or of what stands for it."""
+
+    #: which files there are; their headers must have `identity`
+    files: LogFiles
+    identity: Identity
+
+    def incarnation(self) -> str: ...
+
+    def look(self) -> Look:
+        """The current SCN, and then the threads."""
+        ...
+
+    def start(self) -> Start:
+        """Where capture has to begin so that every transaction that commits above `since` is whole."""
+        ...
+
+
+class DatabaseView:
+    def __init__(self, discovery: Discovery, config: OracleConfig, source: str) -> None:
+        self._discovery = discovery
+        found = discovery.identity()
+        self.identity = Identity(found.dbid, found.resetlogs_id)
+        self.files: LogFiles = DatabaseLogs(discovery, config, source, found.resetlogs_scn)
+
+    def incarnation(self) -> str:
+        return self._discovery.identity().incarnation
+
+    def look(self) -> Look:
+        return self._discovery.look()
+
+    def start(self) -> Start:
+        return self._discovery.start()
+
+
+class FileView:
+    """Nobody can be asked: the threads are those that the config names, all of them open.
+
+    No thread can be found later, so nothing holds the marks back but the logs. Capture begins with the oldest logs
+    that are there; a transaction that began before them cannot be told, and stops the source when its rows come.
+    """
+
+    def __init__(self, source: str, threads: Sequence[int], online: Sequence[Path], archive: Sequence[Path]) -> None:
+        self._source = source
+        self._numbers = tuple(threads)
+        self.identity = self._newest_identity([*online, *archive])
+        self.files: LogFiles = LogDirectories(source, self.identity, online, archive)
+
+    def _newest_identity(self, directories: Sequence[Path]) -> Identity:
+        paths = [path for directory in directories if directory.is_dir() for path in sorted(directory.iterdir())]
+        heads = [head for path in paths if path.is_file() and isinstance(head := read_header(path), LogHeader)]
+        databases = {head.database for head in heads}
+        if len(databases) != 1:
+            where = ", ".join(map(str, directories))
+            raise SourceError(
+                f"the directories {where} hold logs of {len(databases) or 'no'} databases: {sorted(databases)}",
+                source=self._source,
+                hint="give `redo.online` and `redo.archive` the directories of one database",
+            )
+        return max(heads, key=lambda head: head.resetlogs_scn).identity
+
+    def incarnation(self) -> str:
+        return str(self.identity)
+
+    def look(self) -> Look:
+        threads = {}
+        for number in self._numbers:
+            sequence = self.files.current_sequence(number)
+            if sequence is None:
+                raise SourceError(
+                    f"no log of thread {number} is there", source=self._source, thread=number, hint="check `threads`"
+                )
+            threads[number] = Thread(number, ThreadState.OPEN, True, sequence, 0, 0, "")
+        return Look(SCN_MAX, threads)
+
+    def start(self) -> Start:
+        oldest = [self._oldest(number, thread.sequence) for number, thread in self.look().threads.items()]
+        return Start(0, max(oldest) - 1, [])
+
+    def _oldest(self, thread: int, sequence: int) -> int:
+        """The first SCN of the oldest log from which on all are there."""
+        first = 0
+        while True:
+            path = self.files.find_online(thread, sequence) or self.files.find_archived(thread, sequence)
+            head = None if path is None else read_header(path)
+            if not isinstance(head, LogHeader) or head.sequence != sequence:
+                return first
+            first, sequence = head.first_scn, sequence - 1

@@ -1,0 +1,119 @@
+"""Values of the workload → column bytes as a row has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lowwater.codec.table import Column, Kind
+from lowwater_extractor.sources.oracle.columns import DATABASE_FORM, OracleColumn, OracleType
+from lowwater_extractor.sources.oracle.value_writing import encoder
+
+#: a column's size, and its bytes padded to 4; size 0 is NULL
+Cell = tuple[int, bytes]
+Cells = Sequence[Cell]
+
+NULL: Cell = (0, b"")
+#: by size & 3
+PAD = (b"", b"\0\0\0", b"\0\0", b"\0")
+
+_CELLS_KEPT = 50_000
+_KINDS: dict[Kind, tuple[int, int, int | None]] = {
+    Kind.BOOLEAN: (OracleType.BOOLEAN, 1, None),
+    Kind.FLOAT32: (OracleType.BINARY_FLOAT, 4, None),
+    Kind.FLOAT64: (OracleType.BINARY_DOUBLE, 8, None),
+    Kind.BYTES: (OracleType.RAW, 2000, None),
+    Kind.DATE: (OracleType.DATE, 7, None),
+    Kind.TIMESTAMP: (OracleType.TIMESTAMP, 11, 6),
+    Kind.TIMESTAMPTZ: (OracleType.TIMESTAMP_TZ, 13, 6),
+}
+_INT32_DIGITS, _INT64_DIGITS = 9, 18
+#: four decimal digits as two of a NUMBER
+_DIGITS = [bytes([number // 100 + 1, number % 100 + 1]) for number in range(10_000)]
+_POSITIVE = [bytes([193 + exponent]) for exponent in range(20)]
+
+
+def oracle_column(column: Column, number: int) -> OracleColumn:
+    """The column of an Oracle table that a column of the workload becomes."""
+    kind, nullable = column.type.kind, column.nullable
+    if kind in (Kind.INT32, Kind.INT64, Kind.DECIMAL):
+        digits, scale = column.type.precision, column.type.scale
+        if kind is not Kind.DECIMAL:
+            digits, scale = _INT32_DIGITS if kind is Kind.INT32 else _INT64_DIGITS, 0
+        return OracleColumn(column.name, number, OracleType.NUMBER, 22, digits, scale, nullable)
+    if kind in _KINDS:
+        of, length, digits_of_second = _KINDS[kind]
+        return OracleColumn(column.name, number, of, length, None, digits_of_second, nullable)
+    # times of day, UUIDs, JSON and arrays too: as text
+    form = {"charset_form": DATABASE_FORM, "charset": "AL32UTF8"}
+    return OracleColumn(column.name, number, OracleType.VARCHAR2, 4000, nullable=nullable, **form)  # type: ignore[arg-type]
+
+
+def whole_number(value: int) -> bytes:
+    """A NUMBER from an int: what a workload writes most, so by a short way."""
+    if value == 0:
+        return b"\x80"
+    rest = abs(value)
+    raw = _DIGITS[rest % 10_000]
+    while rest := rest // 10_000:
+        raw = _DIGITS[rest % 10_000] + raw
+    if raw[0] == 1:
+        raw = raw[1:]
+    exponent, digits = len(raw) - 1, raw.rstrip(b"\1")
+    if len(digits) > 20 or exponent > 19:
+        raise ValueError(f"{value} does not fit a NUMBER of this workload")
+    if value > 0:
+        return _POSITIVE[exponent] + digits
+    end = b"\x66" if len(digits) < 20 else b""
+    return bytes([62 - exponent, *[102 - digit for digit in digits]]) + end
+
+
+class _Kept(dict[Any, Cell]):
+    """Values of one column → their cells. A workload repeats its values."""
+
+    def __init__(self, encode: Callable[[Any], bytes | None], only: type = object) -> None:
+        """`only`: the type of the values that are kept."""
+        super().__init__({None: NULL})
+        self._encode = encode
+        self._only = only
+
+    def __missing__(self, value: Any) -> Cell:
+        raw = self._encode(value) or b""
+        cell = (len(raw), raw + PAD[len(raw) & 3])
+        if isinstance(value, self._only):
+            if len(self) > _CELLS_KEPT:
+                self.clear()
+                self[None] = NULL
+            self[value] = cell
+        return cell
+
+
+def cells_of(column: OracleColumn, kind: Kind) -> Callable[[Any], Cell]:
+    """The encoder of one column."""
+    encode = encoder(column)
+    if column.type == OracleType.NUMBER:
+        return _Kept(lambda value: whole_number(value) if type(value) is int else encode(value)).__getitem__
+    if column.type == OracleType.VARCHAR2 and kind is not Kind.STRING:
+        return lambda value: _cell(encode(value if value is None or isinstance(value, str | bytes) else str(value)))
+    if column.type == OracleType.TIMESTAMP_TZ:
+        # equal instants have other bytes in other zones; a number has no zone
+        return _Kept(encode, only=int).__getitem__
+    if column.type in (OracleType.BINARY_FLOAT, OracleType.BINARY_DOUBLE):
+        # 0.0 and -0.0 are equal, and their bytes are not
+        return lambda value: _cell(encode(value))
+    return _Kept(encode).__getitem__
+
+
+def _cell(raw: bytes | None) -> Cell:
+    return (len(raw), raw + PAD[len(raw) & 3]) if raw else NULL
+
+
+def row_bytes(sizes: Sequence[int]) -> int:
+    """What a row with columns of these sizes takes in its block."""
+    return (
+        3 + sum(sizes) + len(sizes) + (sum([2 for size in sizes if size > 250]) if max(sizes, default=0) > 250 else 0)
+    )
+
+
+def sizes_of(cells: Cells) -> list[int]:
+    return [cell[0] for cell in cells]
