@@ -130,7 +130,7 @@ class Assembler:
         elif operation == UNDO:
             return self._undo(thread, scn, xid, data)
         elif operation == DDL:
-            self._maker.altered(scn, data)
+            self._ddl(thread, event)
         elif operation != PREPARE:
             raise LogUnknownError(f"event of code {code:08x}", **self._where(thread))
         return True
@@ -142,6 +142,14 @@ class Assembler:
             raise self._corrupt(thread, f"transaction {txid_text(xid)} begins twice")
         thread.branches[xid] = Branch(thread.lwn_place, scn)
         thread.slots[slot_of(xid)] = xid
+
+    def _ddl(self, thread: ThreadAssembly, event: Event) -> None:
+        scn, xid, _, _, data = event
+        if self._again(thread) and xid not in thread.open_then:
+            return
+        if self._maker.altered(scn, data):
+            branch = thread.branches.get(xid)
+            (self._stray(thread, scn, xid) if branch is None else branch.append)(data)
 
     def _undo(self, thread: ThreadAssembly, scn: int, slot: int, data: bytes) -> bool:
         """The log names only undo segment and slot."""
@@ -190,6 +198,8 @@ class Assembler:
             other.open_then.discard(xid)
         self._held -= branch.memory()
         if is_commit and branch.count and scn > thread.since and not self._again(thread):
+            if branch.spilled is None and all(self._maker.is_foreign(row, scn) for row in branch.rows):
+                return True
             self._emit(thread, event, branch, out)
         return True
 

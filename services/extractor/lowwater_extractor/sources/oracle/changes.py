@@ -17,15 +17,19 @@ from lowwater.codec.table import TableSchema
 from lowwater.errors import CodecError, LogUnknownError, SourceError
 from lowwater_extractor.source import Encoders, Frame
 from lowwater_extractor.sources.oracle.dictionary import Dictionary, TableVersion
-from lowwater_extractor.sources.oracle.pair_fields import order_of
+from lowwater_extractor.sources.oracle.pair_fields import fields, order_of
 from lowwater_extractor.sources.oracle.pairs import NoGroupError
 from lowwater_extractor.sources.oracle.quick_rows import Quicks, quicks
-from lowwater_extractor.sources.oracle.rows import Joiner, RowChange
+from lowwater_extractor.sources.oracle.redo.codes import HEAD
+from lowwater_extractor.sources.oracle.rows import Joiner, RowChange, is_ddl
 from lowwater_extractor.sources.oracle.table_rows import TableRows
 from lowwater_extractor.sources.oracle.values import ERRORS
 
 #: the newest version of each table
 NEWEST = (1 << 64) - 1
+
+#: the kind of statement in a DDL's record
+TRUNCATE_TABLE = 85
 
 #: (container, object, SCN): takes care that the dictionary has what the object is from that SCN on
 OnDdl = Callable[[int, int, int], None]
@@ -68,6 +72,8 @@ class FrameMaker:
             way = ways.get(d[:4] + d[32:34])
             if way is None or not way.low <= scn < way.high:
                 way = self._learn(d, scn)
+                if way is None:
+                    continue
             # where the row change begins; without one this is the undo, which is no row operation
             p = 8 + 4 * (d[6] | d[7] << 8)
             if is_idle and not d[4] and (quick := way.quick.get(d[p + 1])) is not None:
@@ -87,6 +93,8 @@ class FrameMaker:
         joiner.end()
 
     def _plain(self, joiner: Joiner, way: _Way, scn: int, d: bytes, ts_us: int) -> list[Frame]:
+        if is_ddl(d):
+            return [(way.encoder.header, way.encoder.body("t", None, None, ts_us))]
         try:
             return [way.frame(change, ts_us) for change in joiner.add(d)]
         except NoGroupError as error:
@@ -104,7 +112,14 @@ class FrameMaker:
         error.position = error.position or f"SCN {scn}"
         return error
 
-    def _learn(self, d: bytes, scn: int) -> _Way:
+    def is_foreign(self, d: bytes, scn: int) -> bool:
+        """Is the row one of a table that is not captured? Its object is younger than the dictionary."""
+        return self._dictionary.is_foreign(_container(d), int.from_bytes(d[:4], "little"), scn)
+
+    def _learn(self, d: bytes, scn: int) -> _Way | None:
+        """None: the row's table is not captured."""
+        if self.is_foreign(d, scn):
+            return None
         version, low, high = self._dictionary.span(_container(d), int.from_bytes(d[:4], "little"), scn)
         if version not in self._made:
             table = self._encoders.versioned(version.schema)
@@ -115,12 +130,15 @@ class FrameMaker:
         way = self._ways[d[:4] + d[32:34]] = _Way(low, high, rows, encoder, quick)
         return way
 
-    def altered(self, scn: int, data: bytes) -> None:
-        """DDL: of a captured object the dictionary needs what it is from now on."""
+    def altered(self, scn: int, data: bytes) -> bool:
+        """DDL: of a captured object the dictionary needs what it is from now on. True: it is a change, a TRUNCATE."""
         object_id = int.from_bytes(data[:4], "little")
         container = _container(data)
         if self._dictionary.find(container, object_id, NEWEST) is None:
-            return
+            return False
+        if _ddl_type(data) == TRUNCATE_TABLE:
+            # rows lie elsewhere from now on, the table is the same
+            return True
         if self._on_ddl is None:
             version = self._dictionary.table(container, object_id, NEWEST)
             raise LogUnknownError(
@@ -131,6 +149,7 @@ class FrameMaker:
             )
         self._on_ddl(container, object_id, scn)
         self.forget()
+        return False
 
     def forget(self) -> None:
         """The dictionary has changed: versions end where they did not before."""
@@ -149,6 +168,11 @@ class FrameMaker:
 def _container(d: bytes) -> int:
     """Of the first vector."""
     return int.from_bytes(d[32:34], "little" if order_of(d) == "<" else "big")
+
+
+def _ddl_type(d: bytes) -> int:
+    first = fields(d, HEAD.size, order_of(d))[0] if is_ddl(d) else b""
+    return int.from_bytes(first[12:14], "little" if order_of(d) == "<" else "big")
 
 
 class Changes:

@@ -165,6 +165,10 @@ class Dictionary:
             )
         return found
 
+    def is_foreign(self, container: int, object_id: int, scn: int) -> bool:
+        """Is this object known not to be captured? One that nobody knows is an error, not a stranger."""
+        return False
+
     def span(self, container: int, object_id: int, scn: int) -> tuple[TableVersion, int, int]:
         """The version, and the SCNs from which and before which it holds."""
         version = self.table(container, object_id, scn)

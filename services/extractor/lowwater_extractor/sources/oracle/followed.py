@@ -7,33 +7,52 @@ commit lies in between. That there was one is remembered with the marks that lie
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from lowwater_extractor.sources.oracle.dictionary import Dictionary, TableVersion
 from lowwater_extractor.sources.oracle.dictionary_file import FORMAT, table_from_json, table_to_json
 
-#: (SCN, `OWNER.TABLE`) → the table as it was then; none if it was not there
-ReadOne = Callable[[int, str], list[TableVersion]]
-
 _PREFIX = "dictionary/"
+_NEWEST = f"{_PREFIX}newest"
 _Object = tuple[int, int]
 
 
+class Live(Protocol):
+    """What is asked of the database."""
+
+    def read(self, scn: int, only: str = "") -> list[TableVersion]:
+        """The table `OWNER.TABLE` as it was at this SCN; none if it was not there."""
+        ...
+
+    def name_of(self, object_id: int, scn: int) -> str | None:
+        """`OWNER.TABLE` of an object that is a captured table, or a partition of one; None of any other."""
+        ...
+
+    def newest_object(self) -> int:
+        """The highest object number in use."""
+        ...
+
+
 class FollowedDictionary(Dictionary):
-    def __init__(self, versions: Iterable[TableVersion], read: ReadOne) -> None:
+    def __init__(self, versions: Iterable[TableVersion], live: Live, newest: int) -> None:
+        #: objects above this number are younger than the dictionary: rows of all of them are taken, and who they are
+        #: is asked when they have committed. So no partition and no table is too young to be captured
+        self.newest = newest
+        self._foreign: set[_Object] = set()
         #: objects with DDL → the SCN of its record
         self._altered: dict[_Object, int] = {}
         #: objects of which something is to be remembered
         self._new: set[_Object] = set()
-        self._read = read
+        self._live = live
         super().__init__(versions)
 
     @classmethod
-    def remembered(cls, source: str, notes: Mapping[str, bytes], read: ReadOne) -> FollowedDictionary:
-        found = cls((), read)
+    def remembered(cls, source: str, notes: Mapping[str, bytes], live: Live) -> FollowedDictionary:
+        known = notes.get(_NEWEST)
+        found = cls((), live, live.newest_object() if known is None else int(known))
         for name, value in sorted(notes.items()):
-            if name.startswith(_PREFIX):
+            if name.startswith(_PREFIX) and name != _NEWEST:
                 found._recall(source, name, json.loads(value))
         found._new.clear()
         return found
@@ -52,7 +71,7 @@ class FollowedDictionary(Dictionary):
 
     def notes(self) -> dict[str, bytes]:
         """What is to be remembered and was not yet."""
-        found = {}
+        found = {_NEWEST: str(self.newest).encode()} if self._new else {}
         for object_ in sorted(self._new):
             versions = [v for v in self if (v.container, v.object_id) == object_]
             raw = {
@@ -70,12 +89,25 @@ class FollowedDictionary(Dictionary):
         self._altered[(container, table)] = scn
         self._new.add((container, table))
 
+    def is_foreign(self, container: int, object_id: int, scn: int) -> bool:
+        if object_id <= self.newest or (container, object_id) in self._foreign:
+            return object_id > self.newest
+        if self.find(container, object_id, scn) is None:
+            name = self._live.name_of(object_id, scn)
+            for version in self._live.read(scn, name) if name is not None else ():
+                # what the table was before holds for the objects that it had before
+                self.add(version.since(scn))
+            if self.find(container, object_id, scn) is None:
+                self._foreign.add((container, object_id))
+                return True
+        return False
+
     def span(self, container: int, object_id: int, scn: int) -> tuple[TableVersion, int, int]:
         known = self.table(container, object_id, scn)
         table = (container, known.object_id)
         since = self._altered.get(table)
         if since is not None and scn > since:
-            for version in self._read(scn, known.full_name):
+            for version in self._live.read(scn, known.full_name):
                 # it holds from the DDL on: a table's changes end before its DDL begins
                 self.add(version.since(since + 1))
             del self._altered[table]

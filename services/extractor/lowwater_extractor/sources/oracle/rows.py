@@ -39,6 +39,11 @@ class RowChange:
     has_group: bool = True
 
 
+def is_ddl(data: bytes) -> bool:
+    """A captured DDL record, not a pair: its first vector is a 24.1."""
+    return data[8:10] == b"\x18\x01"
+
+
 def changes_max(data: bytes) -> int:
     """How many changes a captured pair can become: no less than there will be, and at least one if there will be one.
 
@@ -46,7 +51,7 @@ def changes_max(data: bytes) -> int:
     """
     split = data[6] | data[7] << 8
     if not split:
-        return 0
+        return int(is_ddl(data))
     at = 8 + 4 * split
     op = data[at + 1]
     if op in (pairs.QMI, pairs.QMD):

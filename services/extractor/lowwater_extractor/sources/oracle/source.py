@@ -127,7 +127,7 @@ class Oracle:
 
     def _followed(self, notes: Mapping[str, bytes]) -> FollowedDictionary:
         """What is remembered, and as they are now the tables of which nothing is: they are captured from now on."""
-        found = FollowedDictionary.remembered(self.name, notes, self._sql.read)
+        found = FollowedDictionary.remembered(self.name, notes, self._sql)
         for version in self._versions():
             if found.find(version.container, version.object_id, version.from_scn) is None:
                 found.add(version.since(0))
@@ -156,8 +156,10 @@ class Oracle:
 
 
 def captured(dictionary: Dictionary) -> Captured:
+    """What the dictionary knows; of a live one also all that is younger than it."""
     objects, data = set(), set()
     for version in dictionary:
         objects |= {(version.container, each) for each in version.object_ids}
         data |= {(version.container, each) for each in version.data_object_ids or version.object_ids}
-    return Captured.of(objects, data)
+    found = Captured.of(objects, data)
+    return found._replace(newest=dictionary.newest) if isinstance(dictionary, FollowedDictionary) else found

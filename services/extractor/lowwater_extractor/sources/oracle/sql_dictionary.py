@@ -56,6 +56,11 @@ JOIN SYS.CON$ AS OF SCN :scn n ON n.CON# = d.CON#
 LEFT JOIN SYS.CCOL$ AS OF SCN :scn k ON k.CON# = d.CON#
 WHERE o.OWNER# = :owner AND d.TYPE# IN (2, 3, 12, 14, 15, 16, 17)
 ORDER BY d.OBJ#, d.TYPE#, d.CON#, k.POS#"""
+#: a partition has its table's name
+SQL_NAME = """
+SELECT u.USERNAME, o.NAME FROM SYS.OBJ$ AS OF SCN :scn o JOIN DBA_USERS u ON u.USER_ID = o.OWNER#
+WHERE o.OBJ# = :object_id AND o.TYPE# IN (2, 19, 34) AND BITAND(o.FLAGS, 128) = 0"""
+SQL_NEWEST = "SELECT MAX(OBJ#) FROM SYS.OBJ$"
 SQL_COMPRESSED = """
 SELECT TABLE_NAME FROM DBA_TABLES WHERE OWNER = :owner AND COMPRESSION = 'ENABLED'
 UNION SELECT TABLE_NAME FROM DBA_TAB_PARTITIONS WHERE TABLE_OWNER = :owner AND COMPRESSION IN ('ENABLED', 'YES')
@@ -130,6 +135,17 @@ class SqlDictionary:
         for owner in owners:
             found += self._owned(owner, numbers[owner], scn, only.partition(".")[2])
         return found
+
+    def name_of(self, object_id: int, scn: int) -> str | None:
+        """`OWNER.TABLE` of an object that is a captured table, or a partition of one; None of any other."""
+        for owner, name in self._database.ask(SQL_NAME, object_id=object_id, scn=scn):
+            if self._config.wants(owner, name):
+                return f"{owner}.{name}"
+        return None
+
+    def newest_object(self) -> int:
+        ((newest,),) = self._database.ask(SQL_NEWEST)
+        return int(newest)
 
     def _owned(self, owner: str, number: int, scn: int, only: str) -> list[TableVersion]:
         tables, parts, data = self._objects(owner, number, scn, only)

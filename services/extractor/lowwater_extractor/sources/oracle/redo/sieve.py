@@ -41,6 +41,8 @@ class Captured(NamedTuple):
 
     objects: frozenset[tuple[int, int]]
     data_objects: frozenset[tuple[int, int]]
+    #: rows of objects above this number are taken, too: nobody knows yet who they are
+    newest: int = (1 << 32) - 1
 
     @classmethod
     def of(cls, objects: Iterable[tuple[int, int]], data_objects: Iterable[tuple[int, int]] | None = None) -> Captured:
@@ -92,6 +94,7 @@ class Sieve:
 
     def __init__(self, captured: Captured, *, pass_idle: bool = False) -> None:
         self._pass_idle = pass_idle
+        self._newest = captured.newest
         self._objects = _Keys(container << 32 | number for container, number in captured.objects)
         self._data_objects = _Keys(container << 32 | number for container, number in captured.data_objects)
         #: what a vector's header tells of its object: 16 bits of the data object id
@@ -177,8 +180,9 @@ class Sieve:
         ktub = step.first[rows] + (_size(step, rows, 0) + 3 & ~3)
         good = ~hidden & ~short
         number = self._payload.u32[np.where(good, ktub, 0) >> 2].astype(np.int64)
-        good &= self._objects.has(container << 32 | number)
-        good = self._row_undo(step, rows, ktub, good)
+        known = good & self._objects.has(container << 32 | number)
+        young = good & ~known & (number > self._newest) & self._containers.has(container)
+        good = self._row_undo(step, rows, ktub, known, young)
         mine = np.flatnonzero(good)
         if not len(mine):
             return
@@ -192,12 +196,19 @@ class Sieve:
         xid = self._xid(step.first[rows] + 8)
         self._add(step, rows, xid, codes.ROW, value=number[mine], split=size >> 2, whole=True)
 
-    def _row_undo(self, step: Step, rows: Ints, ktub: Ints, mine: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Of undo of captured objects, that of rows. The rest is on the list of what is passed over, or stops us."""
+    def _row_undo(
+        self, step: Step, rows: Ints, ktub: Ints, known: NDArray[np.bool_], young: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Of undo of captured objects, that of rows. The rest is on the list of what is passed over, or stops us.
+
+        A young object may as well be an index, or anything: only its rows are of interest.
+        """
+        mine = known | young
         if not mine.any():
             return mine
         at = np.where(mine, ktub, 0)
         opc = self._payload.raw[at + 16].astype(np.int64) << 8 | self._payload.raw[at + 17]
+        mine &= ~young | (opc == opcodes.ROW_UNDO)
         other = mine & (opc != opcodes.ROW_UNDO)
         for which in np.flatnonzero(other):
             if not opcodes.undo_passed(int(opc[which])):
@@ -251,8 +262,9 @@ class Sieve:
         if short.any():
             self._stop_at(step, rows[short], "a rollback that does not name its object", _REPORT_HINT)
         number = self._payload.u32[ktub >> 2].astype(np.int64)
-        mine = self._objects.has(container << 32 | number) & ~short
-        taken = np.flatnonzero(self._row_undo(step, rows, ktub, mine))
+        known = self._objects.has(container << 32 | number) & ~short
+        young = ~known & ~short & (number > self._newest) & self._containers.has(container)
+        taken = np.flatnonzero(self._row_undo(step, rows, ktub, known, young))
         if not len(taken):
             return
         parts = taken[self._payload.u16[ktub[taken] + 20 >> 1] & UNDO_PARTS != 0]
