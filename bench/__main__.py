@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import encoder, extractor, landing, latency, merger, postgres, state
+from bench import encoder, extractor, landing, latency, merger, postgres, redo, state
 from bench.common import Bench, console, save, show
 from lowwater_fleet.kafka import EmbeddedKafka
 
@@ -29,6 +29,7 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "postgres-latency": postgres.latency,
     "postgres-rate": postgres.highest_rate,
     "postgres-memory": postgres.memory,
+    "redo": redo.scan,
 }
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conformance.kit import Encoders, PastChange
+from tests.oracle_logs import real_logs
 
 from lowwater.errors import ConfigError, LogGapError, SourceError
 from lowwater_extractor.sources import open_source
 from lowwater_extractor.sources.oracle import dictionary_file
 from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
 from lowwater_extractor.sources.oracle.dictionary import ALL, Dictionary, TableVersion
-from tests.conformance.kit import Encoders, PastChange
-from tests.oracle_logs import real_logs
 
 TXID = "0a000c003c020000"
 COMMIT_SCN = 2267708

@@ -57,8 +57,9 @@ def redo_stream(
     def new_reader(thread: int, start: Place) -> ThreadReader:
         slice_max = max(1 << 14, options.read_bytes // max(1, len(look.threads)))
         return ThreadReader(
-            source, thread, view.identity, view.files, captured, start, slice_max=slice_max, zone=options.zone
-        )
+            source, thread, view.identity, view.files, captured, start,
+            slice_max=slice_max, zone=options.zone, pass_idle=True,
+        )  # fmt: skip
 
     return RedoStream(
         source,

@@ -35,20 +35,23 @@ class Resume:
     #: the transactions that have records in this thread and are open at `read`
     open: list[int] = field(default_factory=list)
     left_out: list[int] = field(default_factory=list)
+    #: those of `open` that have changed nothing yet: the reader may pass over their begin if it finds their end, too
+    idle: list[int] = field(default_factory=list)
 
     def pack(self) -> bytes:
-        raw = [_FORMAT, self.incarnation, self.start, self.read, self.mark, self.since, self.open, self.left_out]
+        places = [self.start, self.read, self.mark, self.since]
+        raw = [_FORMAT, self.incarnation, *places, self.open, self.left_out, self.idle]
         return json.dumps(raw, separators=(",", ":")).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Resume:
         try:
-            number, incarnation, start, read, mark, since, opened, left_out = json.loads(data)
+            number, incarnation, start, read, mark, since, opened, left_out, idle = json.loads(data)
         except ValueError as error:
             raise SourceError(f"the saved resume is not one of a redo thread: {error}") from error
         if number != _FORMAT:
             raise SourceError(f"the saved resume has format {number}, this version knows {_FORMAT}")
-        return cls(incarnation, Place(*start), Place(*read), mark, since, opened, left_out)
+        return cls(incarnation, Place(*start), Place(*read), mark, since, opened, left_out, idle)
 
 
 def resumed(

@@ -212,7 +212,8 @@ class RedoStream:
             self._enter(number, resume, Order.mark(resume.mark))
 
     def _enter(self, number: int, resume: Resume, mark: Order) -> None:
-        assembly = ThreadAssembly(number, resume.read, resume.since, resume.mark, set(resume.open))
+        opened, idle = set(resume.open), set(resume.idle)
+        assembly = ThreadAssembly(number, resume.read, resume.since, resume.mark, opened, idle)
         reader = self._new_reader(number, resume.start)
         # nothing that committed up to `since` will appear: that is what the start of capture says
         self._threads[number] = _Thread(reader, assembly, max(mark, Order.mark(resume.since)))
@@ -240,6 +241,7 @@ class RedoStream:
                 since=assembly.since,
                 open=assembly.open_now(),
                 left_out=left_out,
+                idle=assembly.idle_now(),
             )
             marks[number] = ThreadMark(number, thread.mark, resume.pack(), thread.state, thread.at_end)
         return marks

@@ -159,7 +159,7 @@ class Sieve:
         if not self._found:
             return None
         whole = Found(*(np.concatenate(column) for column in zip(*self._found, strict=True)))
-        if self._pass_idle:
+        if self._pass_idle and len(whole.record):
             whole = whole.at(np.flatnonzero(~_idle(whole)))
         begins = np.flatnonzero(whole.code == codes.BEGIN)
         session = self._session[whole.record[begins]]
