@@ -61,11 +61,11 @@ def kept(
 
 
 @pytest.fixture
-def books(kept: Books) -> Iterator[Books]:
+def books(kept: Books) -> Books:
     """All that was written has come through, and no extractor is running. There is no merger before the last test."""
     kept.fleet.kill_all()
-    yield kept
-    kept.fleet.kill_all()
+    _fence(kept)
+    return kept
 
 
 def _commits(books: Books) -> list[Commit]:
