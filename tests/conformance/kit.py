@@ -63,6 +63,8 @@ class Kit(Protocol):
     kind: str
     #: how many threads its databases have
     threads: int
+    #: a fresh capture begins with what commits from now on, not with the oldest log that is there
+    begins_now: bool
 
     def create(self, directory: Path) -> Database: ...
 

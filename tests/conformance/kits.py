@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tests.conformance.kit import Kit
+from tests.conformance.oracle import OracleKit
 from tests.conformance.postgres import PostgresKit
 from tests.conformance.simulated_rac import SimulatedRacKit
 
 KITS: list[Kit] = [
     SimulatedRacKit(),
     PostgresKit(),
+    OracleKit(),
 ]

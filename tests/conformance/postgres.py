@@ -85,6 +85,7 @@ class PostgresDatabase:
 class PostgresKit:
     kind = "postgres"
     threads = 1
+    begins_now = True
 
     def __init__(self) -> None:
         self._server: EmbeddedPostgres | None = None

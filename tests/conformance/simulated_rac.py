@@ -41,6 +41,7 @@ class SimulatedRacDatabase:
 class SimulatedRacKit:
     kind = "simulated_rac"
     threads = THREADS
+    begins_now = True
 
     def create(self, directory: Path) -> SimulatedRacDatabase:
         return SimulatedRacDatabase(directory)

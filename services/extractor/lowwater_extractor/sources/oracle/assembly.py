@@ -47,6 +47,8 @@ Out = list[SourceTransaction]
 
 #: `Order(major, minor)` at half its cost: one for each transaction
 _order: Callable[[tuple[int, int]], Order] = partial(tuple.__new__, Order)
+#: about what a pair has beside its columns' bytes, and what a frame has at least
+PAIR_BYTES, FRAME_BYTES_MIN = 290, 24
 #: the object's number at the head of a row's or an undo's data
 _OBJECT = slice(0, 4)
 
@@ -220,7 +222,8 @@ class Assembler:
         time_us = HEAD.unpack_from(data)[0] * 1_000_000
         changes = Changes(self._maker, branch.taken(), time_us, scn)
         count = branch.changes_max()
-        out.append(SourceTransaction(thread.number, txid_text(xid), order, time_us, changes, branch.bytes, count))
+        size = max(FRAME_BYTES_MIN * count, branch.bytes - PAIR_BYTES * branch.count)
+        out.append(SourceTransaction(thread.number, txid_text(xid), order, time_us, changes, size, count))
 
     # --- rules
 
