@@ -30,7 +30,7 @@ from lowwater_fleet.ports import free_port
 from lowwater_fleet.services import Service
 from lowwater_fleet.verify import Decoder, Id, Verdict, read_history, verify
 
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = 150.0
 
 
 def wait_until(what: str, check: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:

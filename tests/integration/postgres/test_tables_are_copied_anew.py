@@ -47,7 +47,7 @@ def _wait(fleet: Fleet, what: str, check: Callable[[], bool]) -> None:
         except Exception:  # noqa: BLE001  (there is no lake, or no such table in it, yet)
             return False
 
-    wait_until(f"{what}; {fleet.log_tails()}", is_so, 120)
+    wait_until(f"{what}; {fleet.log_tails()}", is_so, 240)
 
 
 def _wait_for_copies(fleet: Fleet, table: str, count: int) -> None:
