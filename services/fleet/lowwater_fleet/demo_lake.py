@@ -22,7 +22,7 @@ from lowwater_fleet.ordered import Ordered
 from lowwater_fleet.verify import Id, Verdict, verify
 from lowwater_fleet.verify_lake import read_lake
 
-ACCOUNTS, TRANSFERS = "rac.BANK.ACCOUNTS", "rac.BANK.TRANSFERS"
+ACCOUNTS, TRANSFERS = "BANK.ACCOUNTS", "BANK.TRANSFERS"
 #: what an account has, beside what its transfers say that it has: they agree only in one version of both tables
 QUERY = """\
 WITH moves AS (SELECT TARGET_ACCOUNT AS id, AMOUNT_CENTS AS cents FROM transfers
