@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lowwater.errors import LakeDamagedError, NotThereError
@@ -16,6 +18,14 @@ from lowwater.lake.manifest import File, Layer
 from lowwater.lake.store import Store
 
 BATCH_ROWS = 65_536
+#: of an object store: so many files are fetched ahead, if they are not larger than this
+FILES_AHEAD, FETCHED_BYTES_MAX = 4, 8 << 20
+
+
+class Opener(Protocol):
+    """All that reading needs of a store."""
+
+    def open(self, path: str) -> BinaryIO: ...
 
 
 def damaged(path: str, what: str) -> LakeDamagedError:
@@ -27,7 +37,7 @@ def damaged(path: str, what: str) -> LakeDamagedError:
 
 
 @contextmanager
-def open_parquet(store: Store, file: File) -> Iterator[pq.ParquetFile]:
+def open_parquet(store: Opener, file: File) -> Iterator[pq.ParquetFile]:
     try:
         with store.open(file.path) as raw, pq.ParquetFile(raw) as parquet:
             yield parquet
@@ -64,8 +74,8 @@ def change_batches(
                 yield batch
 
 
-def row_batches(store: Store, file: File, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Of a file without CDC columns."""
+def row_batches(store: Opener, file: File, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """All rows of the file, in its own order of columns."""
     with open_parquet(store, file) as parquet:
         if columns:
             yield from parquet.iter_batches(BATCH_ROWS, columns=list(columns))
@@ -116,51 +126,49 @@ def _u64(value: int) -> pa.Scalar:
     return pa.scalar(value, pa.uint64())
 
 
-class _ClosedWhenDropped:
-    """Arrow drops the files that it opened through Python, and does not close them."""
+class StoredFiles:
+    """Some columns of files of one schema, as a stream that DuckDB can read again and again: for object stores.
 
-    def __init__(self, raw: BinaryIO) -> None:
-        self.read, self.seek, self.tell, self.close = raw.read, raw.seek, raw.tell, raw.close
-        self._raw = raw
+    Arrow's own dataset will not do: it starts its scan with Python's lock in hand, and waits there for threads which
+    wait for that lock, because they read through Python. Here one file is read after the other, small ones ahead.
+    """
 
-    @property
-    def closed(self) -> bool:
-        return self._raw.closed
-
-    def __del__(self) -> None:
-        self._raw.close()
-
-
-class _Files(pafs.FileSystemHandler):  # type: ignore[misc]
-    """A store as Arrow's file system, for reading files by their names only."""
-
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, files: Sequence[File], schema: pa.Schema) -> None:
         self._store = store
+        self._files = tuple(files)
+        self._schema = schema
 
-    def get_type_name(self) -> str:
-        return "lowwater"
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__(requested_schema)
 
-    def normalize_path(self, path: str) -> str:
-        return path
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        names = self._schema.names
+        with ThreadPoolExecutor(FILES_AHEAD) as pool:
+            ahead = deque(pool.submit(self._fetch, file) for file in self._files[:FILES_AHEAD])
+            for number, file in enumerate(self._files):
+                fetched = ahead.popleft().result()
+                if number + FILES_AHEAD < len(self._files):
+                    ahead.append(pool.submit(self._fetch, self._files[number + FILES_AHEAD]))
+                for batch in row_batches(self._store if fetched is None else _Fetched(fetched), file, names):
+                    batch = batch.select(names)
+                    yield batch if batch.schema.equals(self._schema) else batch.cast(self._schema)
 
-    def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
-        return [pafs.FileInfo(path, pafs.FileType.File) for path in paths]
-
-    def open_input_file(self, path: str) -> pa.PythonFile:
+    def _fetch(self, file: File) -> bytes | None:
+        """The whole of a small file; of a large one only what is asked for is read, when it is asked for."""
+        if file.bytes > FETCHED_BYTES_MAX:
+            return None
         try:
-            return pa.PythonFile(_ClosedWhenDropped(self._store.open(path)), mode="r")
+            with self._store.open(file.path) as raw:
+                return raw.read()
         except NotThereError as error:
-            raise FileNotFoundError(path) from error
-
-    def open_input_stream(self, path: str) -> pa.PythonFile:
-        return self.open_input_file(path)
-
-    def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError("a lake is read by file names, and never written, through Arrow")
-
-    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
-    delete_file = move = copy_file = open_output_stream = open_append_stream = _refuse
+            raise damaged(file.path, "it is not there") from error
 
 
-def file_system(store: Store) -> pafs.PyFileSystem:
-    return pafs.PyFileSystem(_Files(store))
+class _Fetched:
+    """A store in which every file is the one that is here already."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def open(self, path: str) -> BinaryIO:
+        return io.BytesIO(self._data)

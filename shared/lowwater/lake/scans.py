@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as pads
 
 from lowwater.errors import LakeDamagedError, LakeError
 from lowwater.lake.adapt import (
@@ -26,7 +25,7 @@ from lowwater.lake.adapt import (
 )
 from lowwater.lake.columns import BEFORE
 from lowwater.lake.manifest import File, Layer
-from lowwater.lake.parquet_files import change_batches, file_system, row_batches
+from lowwater.lake.parquet_files import StoredFiles, change_batches, row_batches
 from lowwater.lake.schema_union import TableUnion
 from lowwater.lake.store import Store
 
@@ -160,7 +159,7 @@ class Scans:
             listed = ", ".join(text(path) for path in paths if path is not None)
             source = f"read_parquet([{listed}], hive_partitioning = false)"
         else:
-            source = self._dataset(schema_id, is_copy, files)
+            source = self._stored(schema_id, is_copy, files, self._needed(schema_id, cdc, columns, before, condition))
         items = [self._cdc_item(name, schema_id, is_copy) for name in cdc]
         items += [f"{self._row_item(n, schema_id, '')} AS {alias(n)}" for n in columns]
         items += [f"{self._row_item(n, schema_id, f'{BEFORE}.')} AS {before_alias(n)}" for n in before]
@@ -186,19 +185,24 @@ class Scans:
             return f"{prefix}{quoted(name)}"
         return f"CAST({prefix}{quoted(name)} AS {wanted})"
 
-    def _dataset(self, schema_id: int, is_copy: bool, files: list[File]) -> str:
-        made = (schema_id, is_copy, *(file.path for file in files))
+    def _needed(
+        self, schema_id: int, cdc: Sequence[str], columns: Sequence[int], before: Sequence[int], condition: str
+    ) -> list[str]:
+        """The files' columns that the query names."""
+        own = {self.union.columns[n].names.get(schema_id) for n in columns}
+        told = {name for name in CDC_TYPES if name in condition}
+        return sorted({*cdc, *told, *(name for name in own if name is not None), *([BEFORE] if before else [])})
+
+    def _stored(self, schema_id: int, is_copy: bool, files: list[File], needed: Sequence[str]) -> str:
+        made = (schema_id, is_copy, *(file.path for file in files), tuple(needed))
         if made in self._made:
             return self._made[made]
         table = self.union.versions[schema_id]
-        found = pads.FileSystemDataset.from_paths(
-            [file.path for file in files],
-            schema=table.copy_schema if is_copy else table.stream_schema,
-            format=pads.ParquetFileFormat(),
-            filesystem=file_system(self.store),
-        )
+        schema = table.copy_schema if is_copy else table.stream_schema
+        # rows are counted by any of their columns
+        fields = [field for field in schema if field.name in needed] or [schema.field(0)]
         name = _new_name()
-        self.con.register(name, found)
+        self.con.register(name, StoredFiles(self.store, files, pa.schema(fields)))
         self._made[made] = name
         return name
 
