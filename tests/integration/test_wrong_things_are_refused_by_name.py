@@ -19,8 +19,15 @@ from lowwater_fleet import operate_cli
 
 FAILED = 1
 MEBIBYTE = 1 << 20
+#: no column holds more than 64 kB
+PARTS = [f"PART{number}" for number in range(320)]
 DOCUMENTS = TableSchema(
-    "", "BANK", "DOCUMENTS", 1, (Column("ID", INT64, nullable=False), Column("BODY", STRING)), ("ID",)
+    "",
+    "BANK",
+    "DOCUMENTS",
+    1,
+    (Column("ID", INT64, nullable=False), *(Column(part, STRING) for part in PARTS)),
+    ("ID",),
 )
 
 
@@ -101,7 +108,7 @@ def test_a_changes_topic_that_was_made_again_stops_the_group(new_fleet: NewFleet
 
 def _document(cluster: Cluster, number: int, size: int) -> None:
     transaction = cluster.begin(1)
-    cluster.insert(transaction, DOCUMENTS.full_name, (number, "x" * size))
+    cluster.insert(transaction, DOCUMENTS.full_name, (number, *["x" * (size // len(PARTS))] * len(PARTS)))
     cluster.commit(transaction)
     cluster.heartbeat()
 
@@ -127,7 +134,7 @@ def test_a_row_beyond_16_mb_stops_the_source_with_its_key_until_the_column_is_dr
     assert get(extractor, "/health/live")[0] == 200
 
     extractor.stop()
-    fleet.change_source(columns={"drop": ["BANK.DOCUMENTS.BODY"]})
+    fleet.change_source(columns={"drop": [f"BANK.DOCUMENTS.{part}" for part in PARTS]})
     fleet.extractor()
     fleet.wait_for_all()
     verdict = fleet.verdict(decode=False)

@@ -16,8 +16,9 @@ from lowwater.codec.table import TableSchema
 from lowwater.errors import LowwaterError
 from lowwater.positions import ORDER_MIN, Order
 from lowwater_extractor.source import Polled, SourceTransaction, Stream
+from lowwater_extractor.sources.oracle.resume import Resume
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster, Committed
-from lowwater_extractor.sources.simulated_rac.resume import Resume
+from lowwater_extractor.sources.simulated_rac.log import Form
 from lowwater_extractor.sources.simulated_rac.script import Script
 from lowwater_extractor.sources.simulated_rac.source import SimulatedRac, SimulatedRacConfig
 from lowwater_extractor.sources.simulated_rac.workload import BANK
@@ -76,7 +77,7 @@ def committed(cluster: Cluster, thread: int, *numbers: int) -> str:
     for number in numbers:
         cluster.insert(transaction, "BANK.ACCOUNTS", account(number))
     cluster.commit(transaction)
-    return f"{transaction.xid:016x}"
+    return transaction.txid
 
 
 class Runtime:
@@ -167,9 +168,9 @@ class Runtime:
         return [t.txid for t in sorted(ready, key=lambda t: (t.order, t.thread, t.txid))]
 
 
-def check_all(runtime: Runtime, history: list[Committed], *, system: bool = False) -> None:
+def check_all(runtime: Runtime, history: list[Committed]) -> None:
     """Exactly the history, each thread's transactions in commit order, and everything below the marks."""
-    wanted = [entry for entry in history if entry.scn > runtime.since and (system or not entry.system)]
+    wanted = [entry for entry in history if entry.scn > runtime.since and not entry.system]
     found = {t.txid: rows for t, rows in zip(runtime.published, runtime.contents, strict=True)}
     assert len(found) == len(runtime.published), "published twice"
     assert found.keys() == {entry.txid for entry in wanted}
@@ -194,6 +195,8 @@ def run_script(directory: Path, seed: int, steps: int = 150) -> tuple[Runtime, C
         groups=rng.randrange(2, 4),
         log_bytes=rng.choice([1500, 4000, 20_000]),
         lwn_bytes=rng.choice([300, 1000, 100_000]),
+        noise=rng.choice([0, 1, 3]),
+        form=Form(block_bytes=rng.choice([512, 512, 1024]), big_endian=rng.random() < 0.1),
     )
     script = Script(cluster, seed)
     for _ in range(rng.randrange(60)):
@@ -248,40 +251,40 @@ def test_the_kit_is_quiet_about_the_right_rules(tmp_path: Path) -> None:
 
 
 def _plant_lwn_scn(patch: pytest.MonkeyPatch) -> None:
-    from lowwater_extractor.sources.simulated_rac import stream
+    from lowwater_extractor.sources.oracle import stream
 
-    real = stream.SimulatedRacStream._marks
+    real = stream.RedoStream._marks
 
     def marks(self: Any) -> Mapping[int, Any]:
         found = real(self)
         return {n: m._replace(order=Order.mark(m.order.major + 1)) for n, m in found.items()}
 
-    patch.setattr(stream.SimulatedRacStream, "_marks", marks)
+    patch.setattr(stream.RedoStream, "_marks", marks)
 
 
 def _plant_no_cap(patch: pytest.MonkeyPatch) -> None:
-    from lowwater_extractor.sources.simulated_rac import stream
+    from lowwater_extractor.sources.oracle import stream
 
-    real = stream.SimulatedRacStream._look_again
+    real = stream.RedoStream._look_again
 
     def look(self: Any) -> None:
         self._looks = getattr(self, "_looks", 0) + 1
         if self._looks % 5 == 0:
             real(self)
 
-    patch.setattr(stream.SimulatedRacStream, "_look_again", look)
+    patch.setattr(stream.RedoStream, "_look_again", look)
     patch.setattr(stream, "min", lambda a, b: a, raising=False)
 
 
 def _plant_no_waiting(patch: pytest.MonkeyPatch) -> None:
-    from lowwater_extractor.sources.simulated_rac import assembly
+    from lowwater_extractor.sources.oracle import assembly
 
     patch.setattr(assembly.Assembler, "_ready", lambda *_: True)
 
 
 def _plant_reopened(patch: pytest.MonkeyPatch) -> None:
     """What is read again counts as open, whether it was or not."""
-    from lowwater_extractor.sources.simulated_rac import branches
+    from lowwater_extractor.sources.oracle import branches
 
     class Everything(set[int]):
         def __contains__(self, _: object) -> bool:
@@ -300,15 +303,15 @@ def _plant_reopened(patch: pytest.MonkeyPatch) -> None:
 
 
 def _plant_start_at_the_end(patch: pytest.MonkeyPatch) -> None:
-    from lowwater_extractor.sources.simulated_rac import assembly
+    from lowwater_extractor.sources.oracle import assembly
 
     patch.setattr(assembly.Assembler, "start", lambda _self, _thread, read: read)
 
 
 def _plant_closed_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    from lowwater_extractor.sources.simulated_rac import stream
+    from lowwater_extractor.sources.oracle import stream
 
-    real = stream.SimulatedRacStream._mark_closed
+    real = stream.RedoStream._mark_closed
 
     def mark_closed(self: Any) -> None:
         real(self)
@@ -316,7 +319,7 @@ def _plant_closed_is_forgotten(patch: pytest.MonkeyPatch) -> None:
             if self._look.threads[number].state == "closed":
                 thread.assembly.mark = thread.assembly.mark + 1000
 
-    patch.setattr(stream.SimulatedRacStream, "_mark_closed", mark_closed)
+    patch.setattr(stream.RedoStream, "_mark_closed", mark_closed)
 
 
 #: with the first seeds to try: some need a rare case

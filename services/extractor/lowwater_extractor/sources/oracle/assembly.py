@@ -27,7 +27,7 @@ from lowwater.positions import Order
 from lowwater_extractor.source import SourceTransaction
 from lowwater_extractor.sources.oracle.branches import Branch, ThreadAssembly, slot_of
 from lowwater_extractor.sources.oracle.changes import Changes, FrameMaker
-from lowwater_extractor.sources.oracle.discovery import txid_text
+from lowwater_extractor.sources.oracle.look import txid_text
 from lowwater_extractor.sources.oracle.redo.codes import (
     BEGIN,
     COMMIT,
@@ -148,12 +148,13 @@ class Assembler:
         xid = thread.slots.get(slot)
         home = thread
         if xid is None:
-            if self._is_old(thread, scn) and not thread.open_then:
+            again = self._again(thread)
+            if self._is_left_out(slot) or (again and not any(slot_of(each) == slot for each in thread.open_then)):
                 return True
             if not self._ready(thread, scn):
                 return False
             found = self._elsewhere(slot, scn)
-            if found is None or (self._again(thread) and found[1] not in thread.open_then):
+            if found is None or (again and found[1] not in thread.open_then):
                 self._stray(thread, scn, slot)
                 return True
             home, xid = found
@@ -174,7 +175,7 @@ class Assembler:
         scn, xid = event[:2]
         home = thread
         if xid not in thread.branches:
-            if self._is_old(thread, scn) or self._is_left_out(xid):
+            if self._again(thread) or xid in self.left_out:
                 self.left_out.discard(xid)
                 return True
             if not self._ready(thread, scn):
@@ -182,6 +183,7 @@ class Assembler:
             homes = [other for other in self.threads.values() if xid in other.branches]
             if not homes:
                 self._stray(thread, scn, xid)
+                return True
             home = homes[0]
         branch = self._close(home, xid)
         for other in self.threads.values():

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 
 from lowwater.errors import IncarnationError, LogGapError, SourceError, StartRefusedError
-from lowwater_extractor.sources.oracle.discovery import Look, OpenTransaction, Start, txid_text
+from lowwater_extractor.sources.oracle.look import Look, OpenTransaction, Start, txid_text
 from lowwater_extractor.sources.oracle.redo.file_header import LogHeader
 from lowwater_extractor.sources.oracle.redo.files import LogFiles, read_header
 from lowwater_extractor.sources.oracle.redo.layout import Place

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lowwater_extractor.sources.simulated_rac.redo_cells import Cells
-from lowwater_extractor.sources.simulated_rac.redo_kdo import FIRST, HEAD, LAST, Kdo, Place
+from lowwater_extractor.sources.simulated_rac.cells import Cells
+from lowwater_extractor.sources.simulated_rac.kdo import FIRST, HEAD, LAST, Kdo, Place
 
 
 class Plan:

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.oracle_logs import real_logs
-from tests.unit.simulated_rac.redo_walk import Record, Vector, block1, records
+from tests.unit.simulated_rac.walk import Record, Vector, block1, records
 
 from lowwater.codec.table import STRING, Column, TableSchema, decimal
-from lowwater_extractor.sources.simulated_rac.redo_cells import oracle_column
-from lowwater_extractor.sources.simulated_rac.redo_format import (
+from lowwater_extractor.sources.simulated_rac.cells import oracle_column
+from lowwater_extractor.sources.simulated_rac.log import (
     Form,
     LogHeader,
     LwnBuffer,
@@ -24,10 +24,10 @@ from lowwater_extractor.sources.simulated_rac.redo_format import (
     pack_block0,
     pack_block1,
 )
-from lowwater_extractor.sources.simulated_rac.redo_noise import Noise
-from lowwater_extractor.sources.simulated_rac.redo_pairs import Session, Undo, UndoSegment
-from lowwater_extractor.sources.simulated_rac.redo_rows import RedoTable
-from lowwater_extractor.sources.simulated_rac.redo_vectors import Vectors
+from lowwater_extractor.sources.simulated_rac.noise import Noise
+from lowwater_extractor.sources.simulated_rac.pairs import Session, Undo, UndoSegment
+from lowwater_extractor.sources.simulated_rac.rows import RedoTable
+from lowwater_extractor.sources.simulated_rac.vectors import Vectors
 
 FORM = Form()
 SIZE = 512
