@@ -401,6 +401,42 @@ def test_what_another_instance_ended_before_the_start_is_not_open(tmp_path: Path
     assert [Resume.unpack(resume).open for resume in runtime.resumes.values()] == [[], []]
 
 
+def test_an_end_that_lies_in_a_log_which_is_not_read(tmp_path: Path) -> None:
+    """Thread 1 is read from a log on that is older than the one with which thread 2 begins."""
+    cluster = new_cluster(tmp_path)
+    cluster.commit(doubtful(cluster, 1, 2), thread=2)
+    cluster.switch(2)
+    opened = cluster.begin(1)
+    write(cluster, opened, 3)
+    cluster.flush()
+    runtime = Runtime(tmp_path)
+    cluster.commit(opened)
+    cluster.heartbeat()
+    runtime.drain()
+    assert ids(runtime) == [[3]]
+    assert [Resume.unpack(resume).open for resume in runtime.resumes.values()] == [[], []]
+
+
+def test_what_has_begun_in_a_buffer_at_the_start_is_whole(tmp_path: Path) -> None:
+    """Its begin is older than that of all that is in the logs, and comes into a later log."""
+    cluster = new_cluster(tmp_path)
+    early = cluster.begin(2)
+    write(cluster, early, 1)
+    for _ in range(3):
+        cluster.advance()
+        cluster.instances[1].switch(cluster.advance())
+    late = cluster.begin(1)
+    write(cluster, late, 2)
+    cluster.flush(1)
+    runtime = Runtime(tmp_path)
+    runtime.poll()
+    cluster.commit(early)
+    cluster.commit(late)
+    cluster.heartbeat()
+    runtime.drain()
+    assert sorted(ids(runtime)) == [[1], [2]]
+
+
 def test_capture_begins_inside_the_rollback_of_a_dead_instance(tmp_path: Path) -> None:
     """A part of the undo is in thread 2 before the start of capture, the rest behind it."""
     cluster = new_cluster(tmp_path)

@@ -13,7 +13,8 @@ they cannot wait in a circle.
 **After a restart** each thread is read from a place at or before the first record of all that was open in it, up to
 `read_until` for the second time. There, and only there, records of transactions that were not open then are leftovers
 of closed ones and mean nothing. **At the start of capture** the same holds for records at or below `since`: what was
-open at that SCN began behind the place from which the logs are read. Behind both a record without a begin is an error.
+open at that SCN began behind the place from which the logs are read, and not below `low`. Behind both a record without
+a begin is an error.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ Out = list[SourceTransaction]
 
 #: `Order(major, minor)` at half its cost: one for each transaction
 _order: Callable[[tuple[int, int]], Order] = partial(tuple.__new__, Order)
+#: about what a change has in the log beside the values of its row, and what its frame has beside them
+_PAIR_MORE_BYTES, _FRAME_MORE_BYTES = 300, 24
 #: the object's number at the head of a row's or an undo's data
 _OBJECT = slice(0, 4)
 
@@ -136,7 +139,7 @@ class Assembler:
         return True
 
     def _begin(self, thread: ThreadAssembly, scn: int, xid: int) -> None:
-        if self._again(thread) and xid not in thread.open_then:
+        if scn < thread.low or (self._again(thread) and xid not in thread.open_then):
             return
         if xid in thread.branches:
             raise self._corrupt(thread, f"transaction {txid_text(xid)} begins twice")
@@ -212,7 +215,8 @@ class Assembler:
         time_us = HEAD.unpack_from(data)[0] * 1_000_000
         changes = Changes(self._maker, branch.taken(), time_us, scn)
         count = branch.changes_max()
-        out.append(SourceTransaction(thread.number, txid_text(xid), order, time_us, changes, branch.bytes, count))
+        size = max(0, branch.bytes - _PAIR_MORE_BYTES * branch.count) + _FRAME_MORE_BYTES * count
+        out.append(SourceTransaction(thread.number, txid_text(xid), order, time_us, changes, size, count))
 
     # --- rules
 

@@ -224,7 +224,7 @@ class RedoStream:
             self._enter(number, resume, Order.mark(resume.mark))
 
     def _enter(self, number: int, resume: Resume, mark: Order) -> None:
-        assembly = ThreadAssembly(number, resume.read, resume.since, resume.mark, set(resume.open))
+        assembly = ThreadAssembly(number, resume.read, resume.since, resume.low, resume.mark, set(resume.open))
         captured = self._captured()
         reader = self._new_reader(number, resume.start, captured)
         # nothing that committed up to `since` will appear: that is what the start of capture says
@@ -251,6 +251,7 @@ class RedoStream:
                 read=read,
                 mark=proved,
                 since=assembly.since,
+                low=assembly.low,
                 open=assembly.open_now(),
                 left_out=left_out,
             )

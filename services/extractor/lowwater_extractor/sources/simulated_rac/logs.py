@@ -8,7 +8,7 @@ each time. What the database promises, and the reader rests on:
 - a change that follows one of the same transaction in another thread has a higher SCN, as the message between the
   instances carries it
 - opening a thread takes a new SCN: all its redo lies above every SCN that was current before
-- a transaction is in the control file's list from its first record in a log on, and until its end is in one
+- a transaction is in the control file's list from its begin on, and until its end is in a log
 - what another instance writes about a transaction comes behind all of it that is in its own thread's log
 """
 
@@ -87,9 +87,18 @@ class Logs:
             "current_scn": self.scn,
             "container": CONTAINER,
             "threads": {number: instance.info()._asdict() for number, instance in self.instances.items()},
-            "open": [entry._asdict() for entry in self._places.values()],
+            "open": [entry._asdict() for entry in self._open_now()],
         }
         replace_file(self.layout.control, json.dumps(state).encode())
+
+    def _open_now(self) -> list[OpenTransaction]:
+        """Also what has begun in a buffer; and for threads that undo what another one has done, from where on."""
+        begun = [
+            OpenTransaction(branch.xid, branch.thread, branch.segment.begin_scn)
+            for branch in self._branches.values()
+            if branch.segment.begin_scn >= 0
+        ]
+        return begun + [each for each in self._places.values() if self._branches[each.xid].thread != each.thread]
 
     def close(self) -> None:
         for instance in self.instances.values():

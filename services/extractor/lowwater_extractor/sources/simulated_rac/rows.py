@@ -39,22 +39,17 @@ from lowwater_extractor.sources.simulated_rac.kdo import (
 )
 from lowwater_extractor.sources.simulated_rac.log import Form
 from lowwater_extractor.sources.simulated_rac.pairs import (
-    DELETE,
     DELETE_MANY,
     FORWARD,
-    INSERT,
     INSERT_MANY,
     KDO_UNDO,
     OVERWRITE,
-    SUPPLEMENT,
-    UPDATE,
     Pair,
     Segment,
 )
-from lowwater_extractor.sources.simulated_rac.pieces import Pieces, Plan, piece_of
+from lowwater_extractor.sources.simulated_rac.pieces import Group, PieceMaker, Pieces, piece_of
 
 Row = Sequence[Any]
-Group = tuple[Sequence[int], bytes]
 
 #: the data file that all tables are in; its tablespace is a smallfile one, so the file is a part of the address
 DATA_FILE = 24
@@ -69,9 +64,6 @@ COLUMNS_PER_PIECE_MAX = 255
 PIECE_BYTES_MAX = 7000
 #: rows that one multi-row change holds: their count is one byte
 ROWS_AT_ONCE_MAX = 200
-_PLANS_KEPT = 10_000
-#: in the flags of a group that has a whole row
-_GROUP_WHOLE = 0x10
 
 
 class RedoTable:
@@ -101,20 +93,18 @@ class RedoTable:
         self._cells = [
             cells_of(each, column.type.kind) for each, column in zip(self.columns, schema.columns, strict=True)
         ]
-        self._supplemental = supplemental
         self._piece_bytes_max = piece_bytes_max
         self._migrate_bytes = migrate_bytes
         self._kdo = Kdo(form, first)
+        self._pieces = PieceMaker(self.segment, self._kdo, self.key, supplemental)
         self._one_key = self.key[0] if len(self.key) == 1 else -1
         self._overflow = 0
         #: rows that do not lie where their key says, by key: the places of their pieces, and their first columns
         self._special: dict[tuple[Cell, ...], Pieces] = {}
-        #: by the first column of the piece, how many it has, and which of them change
-        self._plans: dict[tuple[int, int, tuple[int, ...]], Plan] = {}
         #: every row is in one piece, where its key of one column says
         self._small = not migrate_bytes and self._one_key >= 0 and self._largest() <= piece_bytes_max - 64
-        self._insert_group = self._group(GROUP_INSERT, 0, 1)
-        self._delete_group = self._group(GROUP_DELETE, 1, 0)
+        self._insert_group = self._pieces.group(GROUP_INSERT, 0, 1)
+        self._delete_group = self._pieces.group(GROUP_DELETE, 1, 0)
 
     def _largest(self) -> int:
         wide = len(self.columns) > COLUMNS_PER_PIECE_MAX
@@ -132,7 +122,7 @@ class RedoTable:
         cuts = self._cuts(cells)
         head = self._home(row, cells)
         if len(cuts) == 1:
-            return [self._insert_piece(head, cells, WHOLE, None, self._insert_group)]
+            return [self._pieces.insert(head, cells, WHOLE, None, self._insert_group)]
         places = [head, *[self._new_place() for _ in cuts[1:]]]
         self._special[self._key_of(cells)] = Pieces(places, cuts)
         pairs: list[Pair] = []
@@ -142,8 +132,8 @@ class RedoTable:
             after = places[at + 1] if at + 1 < len(cuts) else None
             # of the group, first and last are those in the log, not those in the row
             mark = (FIRST if at == len(cuts) - 1 else 0) | (LAST if at == 0 else 0)
-            group = self._group(GROUP_INSERT, 0, cuts[at] + 1, mark, head)
-            pairs.append(self._insert_piece(places[at], piece_of(cells, cuts, at), fb, after, group, head, not pairs))
+            group = self._pieces.group(GROUP_INSERT, 0, cuts[at] + 1, mark, head)
+            pairs.append(self._pieces.insert(places[at], piece_of(cells, cuts, at), fb, after, group, head, not pairs))
         return pairs
 
     def delete(self, row: Row) -> list[Pair]:
@@ -151,21 +141,21 @@ class RedoTable:
         found = self._pieces_of(row, cells)
         places, cuts = found.places, found.cuts
         if len(cuts) == 1:
-            return [self._delete_piece(places[0], cells, WHOLE, None, self._delete_group)]
+            return [self._pieces.delete(places[0], cells, WHOLE, None, self._delete_group)]
         pairs: list[Pair] = []
         for at, place in enumerate(places):
             mark = (FIRST if at == 0 else 0) | (LAST if at == len(places) - 1 else 0)
             piece = piece_of(cells, cuts, at)
-            group = self._group(GROUP_DELETE, cuts[at] + 1 if piece else 0, 0, mark, places[0])
+            group = self._pieces.group(GROUP_DELETE, cuts[at] + 1 if piece else 0, 0, mark, places[0])
             after = places[at + 1] if at + 1 < len(places) else None
-            pairs.append(self._delete_piece(place, piece, found.flags(at), after, group, not pairs))
+            pairs.append(self._pieces.delete(place, piece, found.flags(at), after, group, not pairs))
         return pairs
 
     def update(self, before: Row, after: Row) -> list[Pair]:
         old, new = self.encode(before), self.encode(after)
         if self._small and not self._special and old[self._one_key] == new[self._one_key]:
             place = self._home(before, old)
-            return [self._update_piece(place, place, old, new, 0, WHOLE, FIRST | LAST, True)]
+            return [self._pieces.update(place, place, old, new, 0, WHOLE, FIRST | LAST, True)]
         found = self._pieces_of(before, old)
         places, moves = found.places, self._migrates(old, new, found)
         if moves:
@@ -176,7 +166,7 @@ class RedoTable:
         if moves:
             return self._migrate(places, found.places[1], old, new)
         if len(found.cuts) == 1:
-            return [self._update_piece(places[0], places[0], old, new, 0, WHOLE, FIRST | LAST, True)]
+            return [self._pieces.update(places[0], places[0], old, new, 0, WHOLE, FIRST | LAST, True)]
         return self._update_pieces(found, old, new)
 
     def _pieces_of(self, row: Row, cells: Cells) -> Pieces:
@@ -237,104 +227,39 @@ class RedoTable:
 
     # --- pieces
 
-    def _insert_piece(
-        self,
-        place: Place,
-        cells: Cells,
-        fb: int,
-        after: Place | None,
-        group: Group,
-        head: Place | None = None,
-        counts: bool = True,
-    ) -> Pair:
-        dba, slot = place
-        sizes = sizes_of(cells)
-        size, redo = self._kdo.insert(place, INSERT, fb, sizes, head if head != place else None, after, ITL)
-        fields = b"".join([redo, *[cell[1] for cell in cells]])
-        undo = self._kdo.delete(dba, slot, DELETE | KDO_UNDO)
-        return Pair(self.segment, INSERT, dba, (size, *sizes), fields, (20,), undo, *group, int(counts))
-
-    def _delete_piece(
-        self, place: Place, cells: Cells, fb: int, after: Place | None, group: Group, counts: bool = True
-    ) -> Pair:
-        dba, slot = place
-        sizes = sizes_of(cells)
-        size, undo = self._kdo.insert(place, INSERT | KDO_UNDO, fb, sizes, None, after, 0)
-        fields = b"".join([undo, *[cell[1] for cell in cells]])
-        redo = self._kdo.delete(dba, slot, DELETE)
-        return Pair(self.segment, DELETE, dba, (20,), redo, (size, *sizes), fields, *group, int(counts))
-
-    def _update_piece(
-        self, place: Place, head: Place, old: Cells, new: Cells, first: int, fb: int, mark: int, counts: bool
-    ) -> Pair:
-        """`old` and `new` are the piece's columns, the first of which is column `first` of the row."""
-        width = len(old)
-        changed = tuple([at for at in range(width) if old[at] != new[at]]) or (0,)
-        plan = self._plans.get((first, width, changed)) or self._plan(first, changed, width)
-        gone, come = [old[at] for at in changed], [new[at] for at in changed]
-        gone_sizes, come_sizes = sizes_of(gone), sizes_of(come)
-        growth = row_bytes(come_sizes) - row_bytes(gone_sizes)
-        size, undo = self._kdo.update(place, UPDATE | KDO_UNDO, fb, width, gone_sizes, -growth, 0)
-        size, redo = self._kdo.update(place, UPDATE, fb, width, come_sizes, growth, ITL)
-        more_sizes, more = self._update_group(plan, old, mark, head)
-        return Pair(
-            self.segment,
-            UPDATE,
-            place[0],
-            (size, plan.list_size, *come_sizes),
-            b"".join([redo, plan.numbers, *[cell[1] for cell in come]]),
-            (size, plan.list_size, *gone_sizes),
-            b"".join([undo, plan.numbers, *[cell[1] for cell in gone]]),
-            more_sizes,
-            more,
-            int(counts),
-        )
-
-    def _plan(self, first: int, changed: tuple[int, ...], count: int) -> Plan:
-        if len(self._plans) > _PLANS_KEPT:
-            self._plans.clear()
-        extra = [at for at in self._wanted(first, count) if at not in changed]
-        plan = self._plans[first, count, changed] = Plan(self._kdo, first, changed, extra)
-        return plan
-
     def _update_pieces(self, pieces: Pieces, old: Cells, new: Cells) -> list[Pair]:
         """Each piece that has a changed column; of the others only what supplemental logging wants of them."""
         places, cuts = pieces.places, pieces.cuts
         parts = [(at, piece_of(old, cuts, at), piece_of(new, cuts, at)) for at in range(len(cuts))]
         changed = [at for at, was, now in parts if was != now] or [len(cuts) - 1]
-        touched = [part for part in parts if part[0] in changed or self._wanted(cuts[part[0]], len(part[1]))]
+        touched = [part for part in parts if part[0] in changed or self._pieces.wanted(cuts[part[0]], len(part[1]))]
         pairs: list[Pair] = []
         for at, was, now in touched:
             mark = (FIRST if not pairs else 0) | (LAST if len(pairs) == len(touched) - 1 else 0)
             if at in changed:
                 flags = pieces.flags(at)
-                pair = self._update_piece(places[at], places[0], was, now, cuts[at], flags, mark, not pairs)
+                pair = self._pieces.update(places[at], places[0], was, now, cuts[at], flags, mark, not pairs)
             else:
-                pair = self._supplement(places[at], places[0], was, cuts[at], mark, not pairs)
+                pair = self._pieces.supplement(places[at], places[0], was, cuts[at], mark, not pairs)
             pairs.append(pair)
         return pairs
-
-    def _supplement(self, place: Place, head: Place, cells: Cells, first: int, mark: int, counts: bool) -> Pair:
-        plan = self._plans.get((first, len(cells), ())) or self._plan(first, (), len(cells))
-        group = self._update_group(plan, cells, mark, head)
-        kdo = self._kdo
-        redo, undo = kdo.bare(place[0], SUPPLEMENT), kdo.bare(place[0], SUPPLEMENT | KDO_UNDO)
-        return Pair(self.segment, SUPPLEMENT, place[0], (16,), redo, (16,), undo, *group, int(counts))
 
     def _migrate(self, places: list[Place], moved: Place, old: Cells, new: Cells) -> list[Pair]:
         """The row goes into another block, and what stays of it only points there."""
         head = places[0]
-        come = self._insert_piece(moved, new, FIRST | LAST, None, self._group(GROUP_UPDATE, 0, 1, FIRST, head), head)
+        come = self._pieces.insert(
+            moved, new, FIRST | LAST, None, self._pieces.group(GROUP_UPDATE, 0, 1, FIRST, head), head
+        )
         if len(places) > 1:
             # not for the first time
-            gone = self._delete_piece(
-                places[1], old, FIRST | LAST, None, self._group(GROUP_UPDATE, 1, 0, 0, head), counts=False
+            gone = self._pieces.delete(
+                places[1], old, FIRST | LAST, None, self._pieces.group(GROUP_UPDATE, 1, 0, 0, head), counts=False
             )
-            group = self._group(GROUP_UPDATE, 0, 0, LAST, head)
+            group = self._pieces.group(GROUP_UPDATE, 0, 0, LAST, head)
             redo = self._kdo.forward(head, FORWARD, moved, ITL)
             undo = self._kdo.forward(head, FORWARD | KDO_UNDO, places[1], 0)
             return [come, gone, Pair(self.segment, FORWARD, head[0], (32,), redo, (32,), undo, *group, 0)]
-        group = self._group(GROUP_UPDATE, 1, 0, LAST, head)
+        group = self._pieces.group(GROUP_UPDATE, 1, 0, LAST, head)
         size, redo = self._kdo.insert(head, OVERWRITE, HEAD, (), None, moved, ITL)
         sizes = sizes_of(old)
         was, undo = self._kdo.insert(head, OVERWRITE | KDO_UNDO, WHOLE, sizes, None, None, 0)
@@ -345,34 +270,6 @@ class RedoTable:
         if not self._migrate_bytes or len(found.cuts) > 1 + found.is_migrated or len(self._cuts(new)) > 1:
             return False
         return row_bytes(sizes_of(new)) - row_bytes(sizes_of(old)) >= self._migrate_bytes
-
-    # --- supplemental data
-
-    def _group(self, kind: int, before: int, after: int, mark: int = FIRST | LAST, head: Place | None = None) -> Group:
-        if self._supplemental == "none":
-            return (), b""
-        fb = mark if kind == GROUP_UPDATE else mark | _GROUP_WHOLE
-        return self._kdo.group(kind, fb, 0, before, after, head)
-
-    def _wanted(self, first: int, count: int) -> list[int]:
-        """Columns of a piece that supplemental logging wants, by their place in it."""
-        if self._supplemental == "none":
-            return []
-        if self._supplemental == "all":
-            return list(range(count))
-        return [at - first for at in self.key if first <= at < first + count]
-
-    def _update_group(self, plan: Plan, old: Cells, mark: int, head: Place) -> Group:
-        if self._supplemental == "none":
-            return (), b""
-        extra, at = plan.extra, plan.segment_column
-        sizes, group = self._kdo.group(GROUP_UPDATE, mark, len(extra), at, at, head)
-        if not extra:
-            return sizes, group
-        cells = [old[at] for at in extra]
-        lengths = [cell[0] for cell in cells]
-        parts = [group, plan.extra_numbers, plan.lengths(*lengths), *[cell[1] for cell in cells]]
-        return (*sizes, plan.extra_size, plan.extra_size, *lengths), b"".join(parts)
 
     # --- places
 
