@@ -147,7 +147,7 @@ def test_a_row_beyond_16_mb_stops_the_source_with_its_key_until_the_column_is_dr
 def test_a_database_with_another_incarnation_stops_its_source_and_holds_the_group(new_fleet: NewFleet) -> None:
     fleet = new_fleet(sources=2)
     source, other = fleet.sources
-    # its commits have the time of day: what comes after the other's last mark is later than that
+    # its commits have the time of day, in seconds: what comes a while after the other's last mark is later than that
     cluster, healthy = fleet.cluster(source), fleet.cluster(other, now_us=lambda: time.time_ns() // 1000)
     extractor = fleet.extractor(source)
     fleet.extractor(other)
@@ -161,6 +161,7 @@ def test_a_database_with_another_incarnation_stops_its_source_and_holds_the_grou
     cluster.reset_logs()
     shown = fleet.wait_for_status(extractor, "the error", lambda s: s["state"] == "failed")
     assert shown["error"]["error"] == "IncarnationError"
+    time.sleep(1.1)
     works[1].run()
     fleet.wait_for_status(merger, "the holder", lambda s: (s["holder"] or {}).get("source") == source)
     assert len(fleet.ordered()) < sum(map(len, fleet.histories().values()))

@@ -13,6 +13,7 @@ from tests.unit.simulated_rac.walk import Record, Vector, block1, records
 
 from lowwater.codec.table import STRING, Column, TableSchema, decimal
 from lowwater_extractor.sources.simulated_rac.cells import oracle_column
+from lowwater_extractor.sources.simulated_rac.kdo import Kdo
 from lowwater_extractor.sources.simulated_rac.log import (
     Form,
     LogHeader,
@@ -26,6 +27,7 @@ from lowwater_extractor.sources.simulated_rac.log import (
 )
 from lowwater_extractor.sources.simulated_rac.noise import Noise
 from lowwater_extractor.sources.simulated_rac.pairs import Session, Undo, UndoSegment
+from lowwater_extractor.sources.simulated_rac.pieces import PieceMaker
 from lowwater_extractor.sources.simulated_rac.rows import RedoTable
 from lowwater_extractor.sources.simulated_rac.vectors import Vectors
 
@@ -179,7 +181,8 @@ class _Table(RedoTable):
         super().__init__(FORM, TABLE, 1)
         self.segment = self.segment._replace(header_dba=0x0600000A)
         self.index = self.index._replace(header_dba=0x06000012)
-        self._kdo = type(self._kdo)(FORM, 0x0600000A)
+        self._kdo = Kdo(FORM, 0x0600000A)
+        self._pieces = PieceMaker(self.segment, self._kdo, self.key, "all")
 
     def _home(self, row: object, cells: object) -> tuple[int, int]:
         return 0x0600000E, 0

@@ -147,6 +147,10 @@ class Transactions(Logs):
         scn = self._clock(txn, thread)
         new = thread in self._new_session and self._session(thread)
         for pair in pairs:
+            if instance.buffered >= self.lwn_bytes:
+                # one statement can be larger than a log
+                self.flush(thread)
+                scn = self._clock(txn, thread)
             self._change(branch, instance, scn, pair, new)
         if self._noise_every:
             self._make_noise(branch, instance, scn, table, pairs)
