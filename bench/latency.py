@@ -10,10 +10,11 @@ from bench.common import Bench, Result, wait_until
 from bench.extractor import last_position
 from lowwater import config, topics
 from lowwater.bus.consumer import AssignedConsumer
-from lowwater.record_codec import decode_commit
 from lowwater.schemas import open_store
+from lowwater_extractor.sources.simulated_rac.workload import TRANSFERS
 from lowwater_fleet import services
 from lowwater_fleet.ports import free_port
+from lowwater_fleet.verify import Decoder
 
 RATE = 1000
 
@@ -32,9 +33,9 @@ def run(bench: Bench) -> None:
     logs = bench.directory / "logs"
     seconds = max(5, int(30 * bench.scale))
     bench.say(f"{RATE} transactions per second for {seconds} s, two threads")
-    cluster = services.simulated_cluster(
-        directory, logs, "--threads", "2", "--rate", str(RATE), "--transactions", str(RATE * (seconds + 60))
-    )
+    # one session: the commit follows its transfer at once
+    options = ["--threads", "2", "--sessions", "1", "--rate", str(RATE), "--transactions", str(RATE * (seconds + 60))]
+    cluster = services.simulated_cluster(directory, logs, *options)
     started = [cluster, services.extractor(settings, path, name, logs), services.merger(settings, path, name, logs)]
     cluster.start()
     wait_until(lambda: (directory / "control.json").exists(), 30, "the cluster")
@@ -54,8 +55,12 @@ def run(bench: Bench) -> None:
 
 
 def _measure(settings: config.Settings, group: str, seconds: float) -> list[float]:
-    """Seconds from the commit's own time to its arrival at a consumer of the ordered topic."""
-    commit = open_store(settings).record_codec().headers["Commit"]
+    """Seconds from a transfer's own time to its arrival at a consumer of the ordered topic.
+
+    Not from the commit's: redo has that in whole seconds.
+    """
+    store = open_store(settings)
+    decode, control = Decoder(store), set(store.record_codec().headers.values())
     consumer = AssignedConsumer(settings.kafka, "bench", {(topics.transactions(group), 0): 0})
     found: list[float] = []
     warm = time.monotonic() + 3
@@ -64,7 +69,8 @@ def _measure(settings: config.Settings, group: str, seconds: float) -> list[floa
         messages = consumer.consume(1000, 0.002)
         now = time.time()
         if time.monotonic() > warm:
-            values = (m.value() or b"" for m in messages)
-            found += [now - decode_commit(v).commit_ts_us / 1e6 for v in values if v[:5] == commit]
+            values = [m.value() or b"" for m in messages]
+            changes = [decode(value) for value in values if value[:5] not in control]
+            found += [now - after[-1] / 1e6 for _, table, _, after in changes if table == TRANSFERS.full_name]
     consumer.close()
     return found

@@ -16,7 +16,7 @@ from lowwater_extractor.sources.oracle.redo.file_header import HEADER_BYTES, Log
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.redo.reader import ThreadReader
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.log import Layout
+from lowwater_extractor.sources.simulated_rac.layout import Layout
 from lowwater_extractor.sources.simulated_rac.view import SimulatedView
 from lowwater_extractor.sources.simulated_rac.workload import BANK
 
@@ -48,7 +48,7 @@ def scan(bench: Bench) -> None:
 
 
 def _write(directory: Path, changes: int) -> None:
-    cluster = Cluster(directory, threads=1, tables=BANK, format="redo", log_bytes=4 << 30, keep_history=False, noise=3)
+    cluster = Cluster(directory, threads=1, tables=BANK, log_bytes=4 << 30, keep_history=False, noise=3)
     for start in range(0, changes, 10):
         transaction = cluster.begin(1)
         for number in range(start, start + 10):

@@ -6,40 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.kit import PastChange, PastTransaction
+from tests.conformance.simulated_rac import THREADS, SimulatedRacDatabase
 
 from lowwater_extractor.sources.oracle import dictionary_file
-from lowwater_extractor.sources.oracle.discovery import txid_text
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.log import Layout
+from lowwater_extractor.sources.simulated_rac.layout import Layout
 from lowwater_extractor.sources.simulated_rac.view import SimulatedView
-from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
-
-THREADS = 2
+from lowwater_extractor.sources.simulated_rac.workload import BANK
 
 
-class RedoFiles:
+class RedoFiles(SimulatedRacDatabase):
     def __init__(self, directory: Path) -> None:
-        self._cluster = Cluster(directory, THREADS, tables=BANK, format="redo", log_bytes=40_000, lwn_bytes=4000)
+        super().__init__(directory)
         dictionary_file.save(SimulatedView("files", Layout(directory)).dictionary(), directory / "dictionary.json")
-        options = BankOptions(accounts=60, transactions=0, transfers=3, chunk=30, rollbacks=0.1, savepoints=0.1)
-        self._steps = Bank(self._cluster, options).steps()
-
-    def work(self, transactions: int) -> None:
-        wanted = len(self._cluster.history) + transactions
-        while len(self._cluster.history) < wanted:
-            next(self._steps)
-        for _ in range(2):
-            self._cluster.heartbeat()
-
-    def history(self) -> list[PastTransaction]:
-        return [
-            PastTransaction(entry.thread, txid_text(entry.xid), tuple(PastChange(*change) for change in entry.changes))
-            for entry in self._cluster.history
-        ]
-
-    def close(self) -> None:
-        self._cluster.close()
 
 
 class OracleKit:

@@ -23,7 +23,7 @@ def _commit(cluster: Cluster, thread: int, number: int, *, flush: bool = True) -
     transaction = cluster.begin(thread)
     cluster.insert(transaction, "BANK.ACCOUNTS", _account(number))
     cluster.commit(transaction, flush=flush)
-    return f"{transaction.xid:016x}"
+    return transaction.txid
 
 
 def _txids(fleet: Fleet) -> list[str]:

@@ -19,8 +19,15 @@ from lowwater_fleet import operate_cli
 
 FAILED = 1
 MEBIBYTE = 1 << 20
+#: no column holds more than 64 kB
+PARTS = [f"PART{number}" for number in range(320)]
 DOCUMENTS = TableSchema(
-    "", "BANK", "DOCUMENTS", 1, (Column("ID", INT64, nullable=False), Column("BODY", STRING)), ("ID",)
+    "",
+    "BANK",
+    "DOCUMENTS",
+    1,
+    (Column("ID", INT64, nullable=False), *(Column(part, STRING) for part in PARTS)),
+    ("ID",),
 )
 
 
@@ -101,7 +108,7 @@ def test_a_changes_topic_that_was_made_again_stops_the_group(new_fleet: NewFleet
 
 def _document(cluster: Cluster, number: int, size: int) -> None:
     transaction = cluster.begin(1)
-    cluster.insert(transaction, DOCUMENTS.full_name, (number, "x" * size))
+    cluster.insert(transaction, DOCUMENTS.full_name, (number, *["x" * (size // len(PARTS))] * len(PARTS)))
     cluster.commit(transaction)
     cluster.heartbeat()
 
@@ -127,7 +134,7 @@ def test_a_row_beyond_16_mb_stops_the_source_with_its_key_until_the_column_is_dr
     assert get(extractor, "/health/live")[0] == 200
 
     extractor.stop()
-    fleet.change_source(columns={"drop": ["BANK.DOCUMENTS.BODY"]})
+    fleet.change_source(columns={"drop": [f"BANK.DOCUMENTS.{part}" for part in PARTS]})
     fleet.extractor()
     fleet.wait_for_all()
     verdict = fleet.verdict(decode=False)
@@ -140,7 +147,7 @@ def test_a_row_beyond_16_mb_stops_the_source_with_its_key_until_the_column_is_dr
 def test_a_database_with_another_incarnation_stops_its_source_and_holds_the_group(new_fleet: NewFleet) -> None:
     fleet = new_fleet(sources=2)
     source, other = fleet.sources
-    # its commits have the time of day: what comes after the other's last mark is later than that
+    # its commits have the time of day, in seconds: what comes a while after the other's last mark is later than that
     cluster, healthy = fleet.cluster(source), fleet.cluster(other, now_us=lambda: time.time_ns() // 1000)
     extractor = fleet.extractor(source)
     fleet.extractor(other)
@@ -154,6 +161,7 @@ def test_a_database_with_another_incarnation_stops_its_source_and_holds_the_grou
     cluster.reset_logs()
     shown = fleet.wait_for_status(extractor, "the error", lambda s: s["state"] == "failed")
     assert shown["error"]["error"] == "IncarnationError"
+    time.sleep(1.1)
     works[1].run()
     fleet.wait_for_status(merger, "the holder", lambda s: (s["holder"] or {}).get("source") == source)
     assert len(fleet.ordered()) < sum(map(len, fleet.histories().values()))

@@ -12,7 +12,8 @@ from lowwater.errors import LogGapError, SourceError
 from lowwater_extractor.source import ThreadState
 from lowwater_extractor.sources.oracle import discovery as d
 from lowwater_extractor.sources.oracle.config import OracleConfig
-from lowwater_extractor.sources.oracle.discovery import DatabaseLogs, Discovery, txid_text, xid_of
+from lowwater_extractor.sources.oracle.discovery import DatabaseLogs, Discovery
+from lowwater_extractor.sources.oracle.look import txid_text, xid_of
 
 
 def config_of(**more: Any) -> OracleConfig:

@@ -14,11 +14,12 @@ from lowwater.errors import IncarnationError, LogGapError, StartRefusedError
 from lowwater.positions import ORDER_MIN, Order
 from lowwater_extractor.source import Polled, SourceTransaction, ThreadState
 from lowwater_extractor.sources.oracle.config import OracleConfig
-from lowwater_extractor.sources.oracle.discovery import Log, Look, Thread
+from lowwater_extractor.sources.oracle.discovery import Log
 from lowwater_extractor.sources.oracle.logminer import session as sessions
 from lowwater_extractor.sources.oracle.logminer.session import Reach, choose_logs, oldest_scn, reach
 from lowwater_extractor.sources.oracle.logminer.stream import LogMinerStream, open_stream
 from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
+from lowwater_extractor.sources.oracle.look import Look, Thread
 
 
 def config_of(**more: Any) -> OracleConfig:

@@ -21,6 +21,9 @@ from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOp
 class NoEncoder:
     header = b""
 
+    def __init__(self, table: TableSchema) -> None:
+        self.table = table
+
     def body(self, op: str, before: Any, after: Any, ts_us: int, unchanged: Any = ()) -> bytes:
         return b""
 
@@ -36,7 +39,7 @@ class NoEncoders:
     notes: Mapping[str, bytes] = MappingProxyType({})
 
     def encoder(self, table: TableSchema) -> Any:
-        return NoEncoder()
+        return NoEncoder(table)
 
     def versioned(self, table: TableSchema) -> TableSchema:
         return table

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,10 @@ from tests.unit.simulated_rac.test_kit import Runtime, account, check_all, commi
 
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError, StartRefusedError
 from lowwater.positions import Order
-from lowwater_extractor.sources.simulated_rac import log
+from lowwater_extractor.sources.oracle.resume import Resume
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster, Transaction
+from lowwater_extractor.sources.simulated_rac.pairs import Undo, UndoSegment
+from lowwater_extractor.sources.simulated_rac.workload import ACCOUNTS
 
 TABLE = "BANK.ACCOUNTS"
 
@@ -40,7 +44,7 @@ def test_transactions_of_both_threads_interleave_and_come_whole(tmp_path: Path) 
     cluster.heartbeat()
     runtime.drain()
     check_all(runtime, cluster.history)
-    assert runtime.released() == [f"{t.xid:016x}" for t in (three, two, one)]
+    assert runtime.released() == [t.txid for t in (three, two, one)]
 
 
 def test_all_operations_with_their_images(tmp_path: Path) -> None:
@@ -98,19 +102,6 @@ def test_equal_commit_scns_on_two_threads(tmp_path: Path) -> None:
     check_all(runtime, cluster.history)
 
 
-def test_xa_commits_with_equal_scns_do_not_wait_for_each_other_in_a_circle(tmp_path: Path) -> None:
-    cluster = new_cluster(tmp_path)
-    runtime = Runtime(tmp_path)
-    both = [cluster.begin(1, xa=True), cluster.begin(2, xa=True)]
-    for number, transaction in enumerate(both):
-        write(cluster, transaction, number, thread=1)
-        write(cluster, transaction, number + 10, thread=2)
-    cluster.commit_together(both)
-    cluster.heartbeat()
-    runtime.drain()
-    check_all(runtime, cluster.history)
-
-
 def test_the_next_logs_first_record_may_carry_exactly_the_next_scn(tmp_path: Path) -> None:
     cluster = new_cluster(tmp_path, 1)
     runtime = Runtime(tmp_path)
@@ -155,11 +146,10 @@ def test_rollback_and_rollback_to_savepoint(tmp_path: Path) -> None:
     check_all(runtime, cluster.history)
 
 
-def test_system_transactions_are_left_out_but_their_scns_count(tmp_path: Path) -> None:
+def test_what_the_database_does_itself_is_not_published_but_its_scns_count(tmp_path: Path) -> None:
     cluster = new_cluster(tmp_path, 1)
-    without, everything = Runtime(tmp_path), Runtime(tmp_path, include_system=True)
-    without.poll()
-    everything.poll()
+    runtime = Runtime(tmp_path)
+    runtime.poll()
     transaction = cluster.begin(1, system=True)
     write(cluster, transaction, 1)
     cluster.rollback_to(transaction, 0)
@@ -167,16 +157,44 @@ def test_system_transactions_are_left_out_but_their_scns_count(tmp_path: Path) -
     scn = cluster.commit(transaction)
     user = committed(cluster, 1, 3)
     cluster.heartbeat()
-    without.drain()
-    everything.drain()
-    assert without.txids() == [user]
-    assert without.marks[1] > Order.mark(scn)
-    assert ids(everything) == [[2], [3]]
-    check_all(without, cluster.history)
-    check_all(everything, cluster.history, system=True)
+    runtime.drain()
+    assert [entry.system for entry in cluster.history] == [True, False]
+    assert runtime.txids() == [user]
+    assert runtime.marks[1] > Order.mark(scn)
+    check_all(runtime, cluster.history)
 
 
-def test_xa_is_one_transaction_in_the_order_of_its_changes(tmp_path: Path) -> None:
+def test_a_table_that_is_added_is_captured_from_its_first_row_on(tmp_path: Path) -> None:
+    cluster = new_cluster(tmp_path, 2, lwn_bytes=1000)
+    runtime = Runtime(tmp_path, read_bytes=4096)
+    runtime.poll()
+    opened = cluster.begin(1)
+    write(cluster, opened, *range(20))
+    cluster.flush()
+    runtime.poll()
+    for number, name in enumerate(("LATE", "LATER")):
+        # both readers have read ahead of what was processed
+        for thread in (1, 2):
+            committed(cluster, thread, *range(30))
+        cluster.add_table(replace(ACCOUNTS, table=name))
+        cluster.insert(opened, f"BANK.{name}", account(number))
+        other = cluster.begin(2)
+        cluster.insert(other, f"BANK.{name}", account(number))
+        cluster.commit(other)
+        runtime.poll()
+        if number:
+            runtime.restart()
+    cluster.commit(opened)
+    cluster.heartbeat()
+    runtime.drain()
+    check_all(runtime, cluster.history)
+    assert {table.table for table in runtime.source.discover()} == {"ACCOUNTS", "TRANSFERS", "LATE", "LATER"}
+
+
+# --- XA: a branch in each thread, for the log a transaction of its own ------------------------------------------
+
+
+def test_each_branch_is_a_transaction_and_all_commit_at_one_scn(tmp_path: Path) -> None:
     cluster = new_cluster(tmp_path, 3)
     runtime = Runtime(tmp_path)
     transaction = cluster.begin(1, xa=True)
@@ -186,51 +204,12 @@ def test_xa_is_one_transaction_in_the_order_of_its_changes(tmp_path: Path) -> No
     cluster.prepare(transaction)
     runtime.poll()
     assert runtime.txids() in ([], [other])
-    cluster.commit(transaction)
-    cluster.heartbeat()
-    runtime.drain()
-    assert ids(runtime) == [[100], list(range(7))]
-    assert runtime.published[-1].thread == 1
-    check_all(runtime, cluster.history)
-
-
-def test_xa_commit_waits_for_the_other_threads_and_holds_only_its_own(tmp_path: Path) -> None:
-    """The commit is in thread 1; thread 2 has not been read to it."""
-    cluster = new_cluster(tmp_path)
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    transaction = cluster.begin(1, xa=True)
-    write(cluster, transaction, 1, thread=1)
-    write(cluster, transaction, 2, thread=2)
     scn = cluster.commit(transaction)
-    for _ in range(3):
-        polled = runtime.poll(held=frozenset({1}))
-        polled = runtime.poll()
-        assert runtime.published == []
-        assert polled.marks[1].order < Order(scn, 1)
-        assert not polled.marks[1].at_end
-    # a restart there changes nothing
-    runtime.restart()
-    later = committed(cluster, 2, 3)
-    cluster.heartbeat(2)
-    runtime.drain()
-    assert set(runtime.txids()) == {later, f"{transaction.xid:016x}"}
     cluster.heartbeat()
     runtime.drain()
+    assert sorted(ids(runtime)) == [[0, 4, 5], [1, 3], [2, 6], [100]]
+    assert [t.order.major for t in runtime.published if t.txid != other] == [scn] * 3
     check_all(runtime, cluster.history)
-
-
-def test_a_held_thread_is_read_if_a_suspended_one_waits_for_it(tmp_path: Path) -> None:
-    cluster = new_cluster(tmp_path)
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    transaction = cluster.begin(1, xa=True)
-    write(cluster, transaction, 1, thread=2)
-    cluster.commit(transaction)
-    cluster.heartbeat()
-    for _ in range(4):
-        runtime.poll(held=frozenset({2}))
-    assert runtime.txids() == [f"{transaction.xid:016x}"]
 
 
 def test_xa_rollback(tmp_path: Path) -> None:
@@ -249,16 +228,79 @@ def test_xa_rollback(tmp_path: Path) -> None:
     check_all(runtime, cluster.history)
 
 
-def test_a_closed_xa_transaction_does_not_come_back_after_a_restart(tmp_path: Path) -> None:
-    """Thread 2 is read again from the begin, because an older transaction is open there; thread 1 is not."""
+def doubtful(cluster: Cluster, *numbers: int) -> Transaction:
+    """Prepared in thread 1, whose instance is then gone: any other one may end it."""
+    transaction = cluster.begin(1, xa=True)
+    write(cluster, transaction, *numbers)
+    cluster.prepare(transaction)
+    return transaction
+
+
+def test_a_commit_in_another_thread_waits_for_the_rows_and_holds_its_own(tmp_path: Path) -> None:
+    """The rows are in thread 1, the commit is in thread 2, and thread 1 has not been read to it."""
     cluster = new_cluster(tmp_path)
     runtime = Runtime(tmp_path)
     runtime.poll()
-    older = cluster.begin(2)
+    transaction = doubtful(cluster, 1, 2)
+    cluster.stop(1)
+    scn = cluster.commit(transaction, thread=2)
+    for _ in range(3):
+        polled = runtime.poll()
+        assert runtime.published == []
+        assert polled.marks[2].order < Order(scn, 1)
+        assert not polled.marks[2].at_end
+    # a restart there changes nothing
+    runtime.restart()
+    runtime.poll()
+    assert runtime.published == []
+    cluster.recover(1, by=2)
+    cluster.heartbeat()
+    runtime.drain()
+    assert [(t.thread, t.txid) for t in runtime.published] == [(2, transaction.txid)]
+    check_all(runtime, cluster.history)
+
+
+def test_commits_in_each_others_thread_do_not_wait_in_a_circle(tmp_path: Path) -> None:
+    cluster = new_cluster(tmp_path)
+    runtime = Runtime(tmp_path)
+    both = [cluster.begin(1, xa=True), cluster.begin(2, xa=True)]
+    for number, transaction in enumerate(both):
+        write(cluster, transaction, number)
+        cluster.prepare(transaction)
+    # each by the instance that is not its own
+    cluster.commit(both[0], thread=2, flush=False)
+    cluster.commit(both[1], thread=1, flush=False)
+    cluster.flush()
+    cluster.heartbeat()
+    runtime.drain()
+    assert [(t.thread, t.txid) for t in sorted(runtime.published, key=lambda t: t.order)] == [
+        (2, both[0].txid),
+        (1, both[1].txid),
+    ]
+    check_all(runtime, cluster.history)
+
+
+def test_a_held_thread_is_read_if_a_suspended_one_waits_for_it(tmp_path: Path) -> None:
+    cluster = new_cluster(tmp_path)
+    runtime = Runtime(tmp_path)
+    runtime.poll()
+    transaction = doubtful(cluster, 1)
+    cluster.commit(transaction, thread=2)
+    cluster.heartbeat()
+    for _ in range(4):
+        runtime.poll(held=frozenset({1}))
+    assert runtime.txids() == [transaction.txid]
+
+
+def test_what_was_ended_in_another_thread_does_not_come_back_after_a_restart(tmp_path: Path) -> None:
+    """Thread 1 is read again from the begin, because an older transaction is open there; thread 2 is not."""
+    cluster = new_cluster(tmp_path)
+    runtime = Runtime(tmp_path)
+    runtime.poll()
+    older = cluster.begin(1)
     write(cluster, older, 1)
-    transaction = cluster.begin(1, xa=True)
-    write(cluster, transaction, 2, thread=2)
-    cluster.commit(transaction)
+    transaction = doubtful(cluster, 2)
+    cluster.commit(transaction, thread=2)
     cluster.heartbeat()
     runtime.drain()
     assert len(runtime.published) == 1
@@ -271,6 +313,28 @@ def test_a_closed_xa_transaction_does_not_come_back_after_a_restart(tmp_path: Pa
     runtime.restart()
     polled = runtime.poll()
     assert all(mark.at_end for mark in polled.marks.values())
+
+
+def test_a_restart_inside_the_rollback_of_a_dead_instance(tmp_path: Path) -> None:
+    """Thread 2 holds a part of the undo of thread 1's transaction; both tables are in it."""
+    cluster = new_cluster(tmp_path, lwn_bytes=700)
+    runtime = Runtime(tmp_path, read_bytes=4096)
+    runtime.poll()
+    dead = cluster.begin(1)
+    for number in range(12):
+        write(cluster, dead, number)
+        cluster.insert(dead, "BANK.TRANSFERS", (number, 1, 2, 3, Decimal("1.0"), 4))
+    cluster.flush()
+    cluster.stop(1)
+    cluster.recover(1, by=2)
+    for number in range(20):
+        runtime.poll(crash_after=0 if number % 3 == 1 else None)
+        runtime.restart()
+    last = committed(cluster, 2, 9)
+    cluster.heartbeat()
+    runtime.drain()
+    assert runtime.txids() == [last]
+    assert [Resume.unpack(resume).open for resume in runtime.resumes.values()] == [[], []]
 
 
 # --- the start of capture -----------------------------------------------------------------------------------
@@ -314,6 +378,88 @@ def test_a_commit_that_was_in_the_buffer_at_the_start(tmp_path: Path) -> None:
     check_all(runtime, cluster.history)
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_another_instance_ended_before_the_start_is_not_open(tmp_path: Path, commits: bool) -> None:
+    """An older transaction makes capture read from before that end."""
+    cluster = new_cluster(tmp_path)
+    older = cluster.begin(2)
+    write(cluster, older, 1)
+    cluster.flush()
+    ended = doubtful(cluster, 2, 3)
+    cluster.stop(1)
+    cluster.recover(1, by=2)
+    if commits:
+        cluster.commit(ended, thread=2)
+    else:
+        cluster.rollback(ended, thread=2)
+    runtime = Runtime(tmp_path)
+    runtime.poll()
+    cluster.commit(older)
+    cluster.heartbeat()
+    runtime.drain()
+    assert ids(runtime) == [[1]]
+    assert [Resume.unpack(resume).open for resume in runtime.resumes.values()] == [[], []]
+
+
+def test_an_end_that_lies_in_a_log_which_is_not_read(tmp_path: Path) -> None:
+    """Thread 1 is read from a log on that is older than the one with which thread 2 begins."""
+    cluster = new_cluster(tmp_path)
+    cluster.commit(doubtful(cluster, 1, 2), thread=2)
+    cluster.switch(2)
+    opened = cluster.begin(1)
+    write(cluster, opened, 3)
+    cluster.flush()
+    runtime = Runtime(tmp_path)
+    cluster.commit(opened)
+    cluster.heartbeat()
+    runtime.drain()
+    assert ids(runtime) == [[3]]
+    assert [Resume.unpack(resume).open for resume in runtime.resumes.values()] == [[], []]
+
+
+def test_what_has_begun_in_a_buffer_at_the_start_is_whole(tmp_path: Path) -> None:
+    """Its begin is older than that of all that is in the logs, and comes into a later log."""
+    cluster = new_cluster(tmp_path)
+    early = cluster.begin(2)
+    write(cluster, early, 1)
+    for _ in range(3):
+        cluster.advance()
+        cluster.instances[1].switch(cluster.advance())
+    late = cluster.begin(1)
+    write(cluster, late, 2)
+    cluster.flush(1)
+    runtime = Runtime(tmp_path)
+    runtime.poll()
+    cluster.commit(early)
+    cluster.commit(late)
+    cluster.heartbeat()
+    runtime.drain()
+    assert sorted(ids(runtime)) == [[1], [2]]
+
+
+def test_capture_begins_inside_the_rollback_of_a_dead_instance(tmp_path: Path) -> None:
+    """A part of the undo is in thread 2 before the start of capture, the rest behind it."""
+    cluster = new_cluster(tmp_path)
+    dead = cluster.begin(1)
+    write(cluster, dead, 1)
+    cluster.insert(dead, "BANK.TRANSFERS", (1, 1, 2, 3, Decimal("1.0"), 4))
+    cluster.flush()
+    cluster.stop(1)
+    cluster.instances[1].state = "closed"
+    cluster.advance()
+    cluster._take_back(dead.branches[1], 2)
+    cluster.flush()
+    cluster.advance()
+    cluster.write_control()
+    runtime = Runtime(tmp_path)
+    runtime.poll()
+    cluster.rollback(dead, thread=2)
+    last = committed(cluster, 2, 5)
+    cluster.heartbeat()
+    runtime.drain()
+    assert runtime.txids() == [last]
+
+
 def begin_and_lose_its_log(cluster: Cluster) -> Transaction:
     transaction = cluster.begin(1)
     write(cluster, transaction, 1)
@@ -327,7 +473,7 @@ def begin_and_lose_its_log(cluster: Cluster) -> Transaction:
 def test_start_is_refused_if_the_log_of_an_open_transaction_is_gone(tmp_path: Path) -> None:
     cluster = new_cluster(tmp_path, groups=2)
     transaction = begin_and_lose_its_log(cluster)
-    with pytest.raises(StartRefusedError, match=f"{transaction.xid:016x}") as caught:
+    with pytest.raises(StartRefusedError, match=transaction.txid) as caught:
         Runtime(tmp_path)
     assert caught.value.thread == 1
     assert "leave_out" in str(caught.value)
@@ -341,7 +487,7 @@ def test_or_it_is_left_out_and_reported_if_the_operator_asked_for_it(tmp_path: P
     cluster.flush()
     runtime = Runtime(tmp_path, open_at_start="leave_out")
     runtime.poll()
-    assert [(thread, txid) for thread, txid, _ in runtime.left_out] == [(1, f"{left_out.xid:016x}")]
+    assert [(thread, txid) for thread, txid, _ in runtime.left_out] == [(1, left_out.txid)]
     write(cluster, left_out, 3)
     cluster.flush()
     runtime.poll()
@@ -377,11 +523,24 @@ def test_capture_has_a_position_before_its_first_transaction(tmp_path: Path) -> 
 # --- what must not happen, and is never passed over ---------------------------------------------------------
 
 
-def raw(cluster: Cluster, scn: int, code: int, data: bytes = b"\0", xid: int = 99) -> None:
+def raw(cluster: Cluster, scn: int, record: bytes) -> None:
     """A record that the cluster would not write."""
-    cluster.instances[1].record(scn, xid, code, data)
-    cluster.instances[1].flush(1)
+    cluster.instances[1].record(scn, None, record)
+    cluster.instances[1].flush(cluster.now_us())
     cluster.write_control()
+
+
+def stranger(cluster: Cluster) -> UndoSegment:
+    """A transaction of thread 1 whose begin is not in the log."""
+    segment = cluster._join(cluster.begin(1), 1).segment
+    segment.begin_scn = cluster.scn
+    return segment
+
+
+def change_of(cluster: Cluster, segment: UndoSegment, scn: int, table: str = TABLE) -> tuple[bytes, Undo]:
+    row = account(1) if table == TABLE else (1, 1, 2, 3, Decimal("1.0"), 4)
+    (pair,) = cluster._tables[table].insert(row)
+    return cluster._vectors.change(segment, scn, pair)
 
 
 def test_a_record_at_or_below_its_threads_mark_stops_the_source(tmp_path: Path) -> None:
@@ -390,55 +549,73 @@ def test_a_record_at_or_below_its_threads_mark_stops_the_source(tmp_path: Path) 
     runtime.poll()
     cluster.heartbeat()
     runtime.poll()
-    raw(cluster, cluster.scn - 1, log.BEGIN)
+    scn = cluster.scn - 1
+    raw(cluster, scn, cluster._vectors.begin_alone(stranger(cluster), scn))
     with pytest.raises(MarkBrokenError, match="at or below the thread's mark") as caught:
         runtime.poll()
     assert caught.value.thread == 1
     assert "sequence 1" in str(caught.value)
 
 
-@pytest.mark.parametrize("code", [log.ROW_INSERT | 1, log.COMMIT, log.ROLLBACK, log.UNDO | 1, log.PREPARE])
-def test_a_record_without_a_begin_is_an_error_never_left_out(tmp_path: Path, code: int) -> None:
+@pytest.mark.parametrize("what", ["row", "commit", "rollback", "undo"])
+def test_a_record_without_a_begin_is_an_error_never_left_out(tmp_path: Path, what: str) -> None:
     cluster = new_cluster(tmp_path, 1)
     runtime = Runtime(tmp_path)
     runtime.poll()
-    raw(cluster, cluster.scn, code, b"\0" * 8)
+    segment, scn, vectors = stranger(cluster), cluster.advance(2), cluster._vectors
+    change, undo = change_of(cluster, segment, scn)
+    records = {
+        "row": change,
+        "commit": vectors.commit(segment, scn, 1_700_000_000),
+        "rollback": vectors.rollback(segment, scn, 1_700_000_000),
+        "undo": vectors.take_back(segment, scn, undo),
+    }
+    raw(cluster, scn, records[what])
     with pytest.raises(LogGapError, match="its begin was not read"):
         runtime.poll()
 
 
-def test_an_xa_commit_whose_other_part_is_missing_is_an_error(tmp_path: Path) -> None:
+def test_an_end_whose_rows_no_thread_has_is_an_error(tmp_path: Path) -> None:
     cluster = new_cluster(tmp_path)
     runtime = Runtime(tmp_path)
     runtime.poll()
-    raw(cluster, cluster.scn, log.BEGIN | log.FLAG_XA)
-    raw(cluster, cluster.advance(), log.COMMIT | log.FLAG_CROSS, log.TIME.pack(1) + b"\2\0")
+    scn = cluster.advance(2)
+    raw(cluster, scn, cluster._vectors.commit(stranger(cluster), scn, 1_700_000_000))
     cluster.heartbeat()
-    with pytest.raises(LogGapError, match="in thread 2 were not read"):
+    with pytest.raises(LogGapError, match="its begin was not read"):
         runtime.drain()
 
 
-def test_unknown_records_tables_and_double_begins_are_errors(tmp_path: Path) -> None:
-    for number, (code, error) in enumerate(
-        [(0x60 << 16, LogUnknownError), (log.BEGIN, LogCorruptError), (log.UNDO | 1, LogCorruptError)]
-    ):
-        directory = tmp_path / str(number)
-        directory.mkdir()
-        cluster = new_cluster(directory, 1)
-        runtime = Runtime(directory)
-        runtime.poll()
-        raw(cluster, cluster.scn, log.BEGIN)
-        raw(cluster, cluster.scn, code)
-        with pytest.raises(error):
-            runtime.poll()
-    cluster = new_cluster(tmp_path / "table", 1)
-    runtime = Runtime(tmp_path / "table")
+@pytest.mark.parametrize("what", ["begins twice", "undo of nothing", "undo of another table"])
+def test_what_contradicts_itself_is_an_error(tmp_path: Path, what: str) -> None:
+    cluster = new_cluster(tmp_path, 1)
+    runtime = Runtime(tmp_path)
     runtime.poll()
-    raw(cluster, cluster.scn, log.BEGIN)
-    code = log.ROW_INSERT | 77
-    raw(cluster, cluster.scn, code, code.to_bytes(4, "little") + b"\0" * 40)
-    raw(cluster, cluster.advance(), log.COMMIT, log.TIME.pack(1))
-    with pytest.raises(LogUnknownError, match="table object 77"):
+    segment, scn, vectors = stranger(cluster), cluster.advance(2), cluster._vectors
+    raw(cluster, scn, vectors.begin_alone(segment, scn))
+    scn += 1
+    if what == "begins twice":
+        raw(cluster, scn, vectors.begin_alone(segment, scn))
+    else:
+        change, undo = change_of(cluster, segment, scn, "BANK.TRANSFERS")
+        if what == "undo of another table":
+            raw(cluster, scn, change)
+            scn += 1
+            _, undo = change_of(cluster, segment, scn)
+        raw(cluster, scn, vectors.take_back(segment, scn, undo))
+    message = "begins twice" if what == "begins twice" else "fits no change"
+    with pytest.raises(LogCorruptError, match=message):
+        runtime.poll()
+
+
+def test_a_table_that_is_altered_stops_the_source(tmp_path: Path) -> None:
+    cluster = new_cluster(tmp_path, 1)
+    runtime = Runtime(tmp_path)
+    runtime.poll()
+    transaction = cluster.begin(1)
+    cluster.ddl(transaction, TABLE, "ALTER TABLE BANK.ACCOUNTS ADD (NOTE VARCHAR2(10))")
+    cluster.commit(transaction)
+    with pytest.raises(LogUnknownError, match=r"BANK\.ACCOUNTS was altered"):
         runtime.poll()
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.simulated_rac.test_kit import Runtime, check_all
 
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.log import Layout
+from lowwater_extractor.sources.simulated_rac.layout import Layout
 from lowwater_extractor.sources.simulated_rac.script import Script
 from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
 

@@ -13,7 +13,8 @@ they cannot wait in a circle.
 **After a restart** each thread is read from a place at or before the first record of all that was open in it, up to
 `read_until` for the second time. There, and only there, records of transactions that were not open then are leftovers
 of closed ones and mean nothing. **At the start of capture** the same holds for records at or below `since`: what was
-open at that SCN began behind the place from which the logs are read. Behind both a record without a begin is an error.
+open at that SCN began behind the place from which the logs are read, and not below `low`. Behind both a record without
+a begin is an error.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from lowwater.positions import Order
 from lowwater_extractor.source import SourceTransaction
 from lowwater_extractor.sources.oracle.branches import Branch, ThreadAssembly, slot_of
 from lowwater_extractor.sources.oracle.changes import Changes, FrameMaker
-from lowwater_extractor.sources.oracle.discovery import txid_text
+from lowwater_extractor.sources.oracle.look import txid_text
 from lowwater_extractor.sources.oracle.redo.codes import (
     BEGIN,
     COMMIT,
@@ -47,8 +48,8 @@ Out = list[SourceTransaction]
 
 #: `Order(major, minor)` at half its cost: one for each transaction
 _order: Callable[[tuple[int, int]], Order] = partial(tuple.__new__, Order)
-#: about what a pair has beside its columns' bytes, and what a frame has at least
-PAIR_BYTES, FRAME_BYTES_MIN = 290, 24
+#: about what a change has in the log beside the values of its row, and what its frame has beside them
+_PAIR_MORE_BYTES, _FRAME_MORE_BYTES = 300, 24
 #: the object's number at the head of a row's or an undo's data
 _OBJECT = slice(0, 4)
 
@@ -138,7 +139,7 @@ class Assembler:
         return True
 
     def _begin(self, thread: ThreadAssembly, scn: int, xid: int) -> None:
-        if self._again(thread) and xid not in thread.open_then:
+        if scn < thread.low or (self._again(thread) and xid not in thread.open_then):
             return
         if xid in thread.branches:
             raise self._corrupt(thread, f"transaction {txid_text(xid)} begins twice")
@@ -158,12 +159,13 @@ class Assembler:
         xid = thread.slots.get(slot)
         home = thread
         if xid is None:
-            if self._is_old(thread, scn) and not thread.open_then:
+            again = self._again(thread)
+            if self._is_left_out(slot) or (again and not any(slot_of(each) == slot for each in thread.open_then)):
                 return True
             if not self._ready(thread, scn):
                 return False
             found = self._elsewhere(slot, scn)
-            if found is None or (self._again(thread) and found[1] not in thread.open_then):
+            if found is None or (again and found[1] not in thread.open_then):
                 self._stray(thread, scn, slot)
                 return True
             home, xid = found
@@ -184,7 +186,7 @@ class Assembler:
         scn, xid = event[:2]
         home = thread
         if xid not in thread.branches:
-            if self._is_old(thread, scn) or self._is_left_out(xid):
+            if self._again(thread) or xid in self.left_out:
                 self.left_out.discard(xid)
                 return True
             if not self._ready(thread, scn):
@@ -192,6 +194,7 @@ class Assembler:
             homes = [other for other in self.threads.values() if xid in other.branches]
             if not homes:
                 self._stray(thread, scn, xid)
+                return True
             home = homes[0]
         branch = self._close(home, xid)
         for other in self.threads.values():
@@ -222,7 +225,7 @@ class Assembler:
         time_us = HEAD.unpack_from(data)[0] * 1_000_000
         changes = Changes(self._maker, branch.taken(), time_us, scn)
         count = branch.changes_max()
-        size = max(FRAME_BYTES_MIN * count, branch.bytes - PAIR_BYTES * branch.count)
+        size = max(0, branch.bytes - _PAIR_MORE_BYTES * branch.count) + _FRAME_MORE_BYTES * count
         out.append(SourceTransaction(thread.number, txid_text(xid), order, time_us, changes, size, count))
 
     # --- rules

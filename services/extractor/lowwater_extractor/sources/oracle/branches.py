@@ -81,6 +81,8 @@ class ThreadAssembly:
     read_until: Place
     #: commits at or below this SCN lie before the start of capture
     since: int
+    #: what began below this SCN was over at the start of capture
+    low: int = 0
     #: the mark that `read_until` stands for
     mark_then: int = 0
     #: what was open in this thread then: of all that is read again, only this counts

@@ -10,12 +10,14 @@ from pathlib import Path
 from lowwater.positions import Order
 from lowwater_extractor.sources.oracle.assembly import Assembler
 from lowwater_extractor.sources.oracle.changes import FrameMaker
+from lowwater_extractor.sources.oracle.dictionary import Dictionary
+from lowwater_extractor.sources.oracle.followed import FollowedDictionary
+from lowwater_extractor.sources.oracle.look import RedoView
 from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.redo.reader import ThreadReader
 from lowwater_extractor.sources.oracle.resume import LeftOut, Resume, fresh, resumed
 from lowwater_extractor.sources.oracle.stream import RedoStream
-from lowwater_extractor.sources.oracle.views import RedoView
 from lowwater_extractor.spill import SpillSpace
 
 
@@ -32,19 +34,22 @@ class RedoOptions:
     look_seconds: float = 0.0
     #: of the database's hosts: times in the log have none
     zone: tzinfo = UTC
+    #: transactions that change nothing captured are passed over: only where what is captured stays the same
+    pass_idle: bool = False
 
 
 def redo_stream(
     source: str,
     view: RedoView,
     maker: FrameMaker,
-    captured: Captured,
+    captured: Callable[[], Captured],
     resumes: Mapping[int, bytes],
     marks: Mapping[int, Order],
     options: RedoOptions,
     acknowledged: Callable[[dict[int, int]], None] | None = None,
     notes: Callable[[], dict[str, bytes]] = dict,
 ) -> RedoStream:
+    """`captured` is asked again and again; the same object is the same answer."""
     incarnation, look = view.incarnation(), view.look()
     left_out: list[LeftOut] = []
     if resumes:
@@ -54,11 +59,11 @@ def redo_stream(
         places, left_out = fresh(source, incarnation, look, view.start(), view.files, leave_out=options.leave_out)
     space = SpillSpace(options.spill_directory)
 
-    def new_reader(thread: int, start: Place) -> ThreadReader:
+    def new_reader(thread: int, start: Place, objects: Captured) -> ThreadReader:
         slice_max = max(1 << 14, options.read_bytes // max(1, len(look.threads)))
         return ThreadReader(
-            source, thread, view.identity, view.files, captured, start,
-            slice_max=slice_max, zone=options.zone, pass_idle=True,
+            source, thread, view.identity, view.files, objects, start,
+            slice_max=slice_max, zone=options.zone, pass_idle=options.pass_idle,
         )  # fmt: skip
 
     return RedoStream(
@@ -71,6 +76,7 @@ def redo_stream(
         space,
         new_reader,
         view.files,
+        captured,
         read_bytes=options.read_bytes,
         look_seconds=options.look_seconds,
         left_out=left_out,
@@ -78,3 +84,13 @@ def redo_stream(
         acknowledged=acknowledged,
         notes=notes,
     )
+
+
+def captured_objects(dictionary: Dictionary) -> Captured:
+    """What the dictionary knows; of a live one also all that is younger than it."""
+    objects, data = set(), set()
+    for version in dictionary:
+        objects |= {(version.container, each) for each in version.object_ids}
+        data |= {(version.container, each) for each in version.data_object_ids or version.object_ids}
+    found = Captured.of(objects, data)
+    return found._replace(newest=dictionary.newest) if isinstance(dictionary, FollowedDictionary) else found

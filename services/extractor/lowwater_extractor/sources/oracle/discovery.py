@@ -22,6 +22,7 @@ from lowwater.errors import LogGapError, SourceError
 from lowwater_extractor.source import ThreadState
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database
+from lowwater_extractor.sources.oracle.look import Look, OpenTransaction, Start, Thread
 
 #: NEXT_CHANGE# of a log that is still written: 2**48 − 1 before 12.2, 2**64 − 1 since
 OPEN_ENDS = frozenset({(1 << 48) - 1, (1 << 64) - 1})
@@ -80,26 +81,6 @@ class Identity(NamedTuple):
         return f"{self.dbid}.{self.resetlogs_id}"
 
 
-class Thread(NamedTuple):
-    number: int
-    state: ThreadState
-    is_enabled: bool
-    #: of the log that is written, or was written last
-    sequence: int
-    #: redo of this thread begins here
-    enabled_scn: int
-    #: what the log writer wrote last: what it writes from now on has this SCN or a higher one
-    last_scn: int
-    instance: str
-
-
-class Look(NamedTuple):
-    """The threads, and the SCN that was current before they were asked for."""
-
-    scn: int
-    threads: dict[int, Thread]
-
-
 class Log(NamedTuple):
     thread: int
     sequence: int
@@ -110,45 +91,6 @@ class Log(NamedTuple):
     path: str
     is_online: bool
     block_size: int
-
-
-class OpenTransaction(NamedTuple):
-    thread: int
-    usn: int
-    slot: int
-    sequence: int
-    #: 0: the database does not know
-    start_scn: int
-    container: int
-
-    @property
-    def xid(self) -> int:
-        return xid_of(self.container, self.usn, self.slot, self.sequence)
-
-
-class Start(NamedTuple):
-    """Where a fresh capture begins."""
-
-    #: the log is read from here on
-    first_scn: int
-    #: commits above this are captured
-    since: int
-    open: list[OpenTransaction]
-
-
-def xid_of(container: int, usn: int, slot: int, sequence: int) -> int:
-    """One number: undo segments are numbered per container."""
-    return container << 64 | usn << 48 | slot << 32 | sequence
-
-
-def without_container(xid: int) -> int:
-    return xid & (1 << 64) - 1
-
-
-def txid_text(xid: int) -> str:
-    """As LogMiner's XID column shows it on little-endian machines: usn, slot and sequence, lowest byte first."""
-    usn, slot, sequence = xid >> 48 & 0xFFFF, xid >> 32 & 0xFFFF, xid & 0xFFFF_FFFF
-    return (usn.to_bytes(2, "little") + slot.to_bytes(2, "little") + sequence.to_bytes(4, "little")).hex()
 
 
 class Discovery:

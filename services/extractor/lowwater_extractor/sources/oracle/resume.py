@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 
 from lowwater.errors import IncarnationError, LogGapError, SourceError, StartRefusedError
-from lowwater_extractor.sources.oracle.discovery import Look, OpenTransaction, Start, txid_text
+from lowwater_extractor.sources.oracle.look import Look, OpenTransaction, Start, txid_text
 from lowwater_extractor.sources.oracle.redo.file_header import LogHeader
 from lowwater_extractor.sources.oracle.redo.files import LogFiles, read_header
 from lowwater_extractor.sources.oracle.redo.layout import Place
@@ -32,6 +32,8 @@ class Resume:
     mark: int
     #: the SCN at which capture began
     since: int
+    #: what began below this was over by then; its end may lie in a log that is not read
+    low: int = 0
     #: the transactions that have records in this thread and are open at `read`
     open: list[int] = field(default_factory=list)
     left_out: list[int] = field(default_factory=list)
@@ -39,19 +41,19 @@ class Resume:
     idle: list[int] = field(default_factory=list)
 
     def pack(self) -> bytes:
-        places = [self.start, self.read, self.mark, self.since]
+        places = [list(self.start), list(self.read), self.mark, self.since, self.low]
         raw = [_FORMAT, self.incarnation, *places, self.open, self.left_out, self.idle]
         return json.dumps(raw, separators=(",", ":")).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Resume:
         try:
-            number, incarnation, start, read, mark, since, opened, left_out, idle = json.loads(data)
+            number, incarnation, start, read, mark, since, low, opened, left_out, idle = json.loads(data)
         except ValueError as error:
             raise SourceError(f"the saved resume is not one of a redo thread: {error}") from error
         if number != _FORMAT:
             raise SourceError(f"the saved resume has format {number}, this version knows {_FORMAT}")
-        return cls(incarnation, Place(*start), Place(*read), mark, since, opened, left_out, idle)
+        return cls(incarnation, Place(*start), Place(*read), mark, since, low, opened, left_out, idle)
 
 
 def resumed(
@@ -99,16 +101,17 @@ def fresh(
     So each transaction that commits above `start.since` is whole. Returns the resumes and what is left out.
     """
     logs = {number: _log_with(files, number, look, start.first_scn) for number in look.threads}
-    gone = [each for each in start.open if each.thread in logs and each.start_scn < logs[each.thread][1]]
+    gone = {each.xid: each for each in start.open if each.thread in logs and each.start_scn < logs[each.thread][1]}
     if gone and not leave_out:
-        raise _refused(source, min(gone, key=lambda each: each.start_scn), len(gone))
-    xids = sorted(each.xid for each in gone)
+        raise _refused(source, min(gone.values(), key=lambda each: each.start_scn), len(gone))
+    # from here on all threads are read, so of what begins here no end is missed
+    low = min([start.first_scn, max(first_scn for _, first_scn in logs.values())])
     resumes = {}
     for number, (sequence, _) in logs.items():
         first = Place(sequence, 0)
-        resumes[number] = Resume(incarnation, first, first, 0, start.since, [], xids)
+        resumes[number] = Resume(incarnation, first, first, 0, start.since, low, [], sorted(gone))
     why = "it was open when capture began, and the log of its begin is gone"
-    return resumes, [(each.thread, txid_text(each.xid), f"{why}: SCN {each.start_scn}") for each in gone]
+    return resumes, [(each.thread, txid_text(xid), f"{why}: SCN {each.start_scn}") for xid, each in gone.items()]
 
 
 def _log_with(files: LogFiles, thread: int, look: Look, scn: int) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from lowwater.positions import Order
 from lowwater.records import Chunk
 from lowwater_extractor.source import Check, Encoders, Stream, TableView
 from lowwater_extractor.sources.oracle import dictionary_file
-from lowwater_extractor.sources.oracle.capture import RedoOptions, redo_stream
+from lowwater_extractor.sources.oracle.capture import RedoOptions, captured_objects, redo_stream
 from lowwater_extractor.sources.oracle.changes import FrameMaker
 from lowwater_extractor.sources.oracle.checks import check_source
 from lowwater_extractor.sources.oracle.config import OracleConfig
@@ -28,9 +28,9 @@ from lowwater_extractor.sources.oracle.followed import FollowedDictionary
 from lowwater_extractor.sources.oracle.lob_fetch import LobFetch
 from lowwater_extractor.sources.oracle.logminer.stream import open_stream
 from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
-from lowwater_extractor.sources.oracle.redo.events import Captured
+from lowwater_extractor.sources.oracle.look import RedoView
 from lowwater_extractor.sources.oracle.sql_dictionary import SqlDictionary
-from lowwater_extractor.sources.oracle.views import DatabaseView, FileView, RedoView
+from lowwater_extractor.sources.oracle.views import DatabaseView, FileView
 
 
 class Oracle:
@@ -90,10 +90,12 @@ class Oracle:
         if isinstance(self.config.dictionary, Path):
             dictionary = self._dictionary()
             maker = FrameMaker(self.name, dictionary, encoders)
-            return redo_stream(self.name, view, maker, captured(dictionary), resumes, marks, options)
+            objects = captured_objects(dictionary)
+            return redo_stream(self.name, view, maker, lambda: objects, resumes, marks, options)
         followed = self._followed(encoders.notes)
         maker = FrameMaker(self.name, followed, encoders, followed.altered)
-        return redo_stream(self.name, view, maker, captured(followed), resumes, marks, options, notes=followed.notes)
+        objects = captured_objects(followed)
+        return redo_stream(self.name, view, maker, lambda: objects, resumes, marks, options, notes=followed.notes)
 
     def _options(self) -> RedoOptions:
         config = self.config
@@ -104,6 +106,7 @@ class Oracle:
             read_bytes=config.read_bytes,
             look_seconds=config.look_seconds if config.has_database else 0.0,
             zone=ZoneInfo(config.zone),
+            pass_idle=True,
         )
 
     # -- the dictionary ----------------------------------------------------------------------------------
@@ -153,13 +156,3 @@ class Oracle:
             source=self.name,
             hint="only what commits after the start of capture is captured",
         )
-
-
-def captured(dictionary: Dictionary) -> Captured:
-    """What the dictionary knows; of a live one also all that is younger than it."""
-    objects, data = set(), set()
-    for version in dictionary:
-        objects |= {(version.container, each) for each in version.object_ids}
-        data |= {(version.container, each) for each in version.data_object_ids or version.object_ids}
-    found = Captured.of(objects, data)
-    return found._replace(newest=dictionary.newest) if isinstance(dictionary, FollowedDictionary) else found

@@ -16,6 +16,9 @@ That SCN itself is covered (nothing is taken off it), because opening goes stric
 
 **A thread that is open and writes nothing** keeps its mark: it holds the watermark, by name, for as long as it takes.
 Nothing here has a timeout. (The log writer of a living instance writes an LWN every few seconds.)
+
+**Tables that are added** are asked for behind each piece of a log that was read and before it is processed: where that
+is asked of whoever adds them before their first row is written, no row of them is passed over.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from lowwater.positions import ORDER_MIN, Order
 from lowwater_extractor.source import Polled, SourceTransaction, ThreadMark, ThreadState
 from lowwater_extractor.sources.oracle.assembly import Assembler
 from lowwater_extractor.sources.oracle.branches import ThreadAssembly
-from lowwater_extractor.sources.oracle.discovery import Look
+from lowwater_extractor.sources.oracle.look import Look
+from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.files import LogFiles
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
@@ -47,8 +51,8 @@ class Looked(Protocol):
     def look(self) -> Look: ...
 
 
-#: (thread, where to begin) → its reader
-NewReader = Callable[[int, Place], ThreadReader]
+#: (thread, where to begin, what is captured) → its reader
+NewReader = Callable[[int, Place, Captured], ThreadReader]
 #: at least this much is read of a thread at once
 _BUDGET_MIN = 4096
 
@@ -56,6 +60,8 @@ _BUDGET_MIN = 4096
 @dataclass(slots=True)
 class _Thread:
     reader: ThreadReader
+    #: what the reader knows to be captured
+    captured: Captured
     assembly: ThreadAssembly
     #: the mark handed out last; it never goes back
     mark: Order
@@ -80,6 +86,7 @@ class RedoStream:
         space: SpillSpace,
         new_reader: NewReader,
         files: LogFiles,
+        captured: Callable[[], Captured],
         *,
         read_bytes: int,
         look_seconds: float,
@@ -97,6 +104,7 @@ class RedoStream:
         self._space = space
         self._new_reader = new_reader
         self._files = files
+        self._captured = captured
         self._read_bytes = read_bytes
         self._look_seconds = look_seconds
         self._left_out = left_out
@@ -169,6 +177,10 @@ class RedoStream:
             if isinstance(found, LogEnd):
                 assembly.mark = max(assembly.mark, found.next_scn - 1)
                 continue
+            if (captured := self._captured()) is not thread.captured:
+                thread.captured = captured
+                reader.capture(captured, before.offset)
+                continue
             budget -= found.end - (before.offset if before.sequence == found.sequence else 0)
             if not assembler.feed(assembly, found, out):
                 return
@@ -213,10 +225,11 @@ class RedoStream:
 
     def _enter(self, number: int, resume: Resume, mark: Order) -> None:
         opened, idle = set(resume.open), set(resume.idle)
-        assembly = ThreadAssembly(number, resume.read, resume.since, resume.mark, opened, idle)
-        reader = self._new_reader(number, resume.start)
+        assembly = ThreadAssembly(number, resume.read, resume.since, resume.low, resume.mark, opened, idle)
+        captured = self._captured()
+        reader = self._new_reader(number, resume.start, captured)
         # nothing that committed up to `since` will appear: that is what the start of capture says
-        self._threads[number] = _Thread(reader, assembly, max(mark, Order.mark(resume.since)))
+        self._threads[number] = _Thread(reader, captured, assembly, max(mark, Order.mark(resume.since)))
         self._assembler.threads[number] = assembly
         self._assembler.left_out.update(resume.left_out)
         self._assembler.reached(assembly, reader.place)
@@ -239,6 +252,7 @@ class RedoStream:
                 read=read,
                 mark=proved,
                 since=assembly.since,
+                low=assembly.low,
                 open=assembly.open_now(),
                 left_out=left_out,
                 idle=assembly.idle_now(),

@@ -4,35 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from lowwater.errors import SourceError
 from lowwater_extractor.source import ThreadState
 from lowwater_extractor.sources.oracle.config import OracleConfig
-from lowwater_extractor.sources.oracle.discovery import DatabaseLogs, Discovery, Look, Start, Thread
+from lowwater_extractor.sources.oracle.discovery import DatabaseLogs, Discovery
+from lowwater_extractor.sources.oracle.look import Look, Start, Thread
 from lowwater_extractor.sources.oracle.redo.file_header import Identity, LogHeader
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories, LogFiles, read_header
 
 #: of a view that cannot ask for the current SCN: nothing is held back by it
 SCN_MAX = (1 << 64) - 1
-
-
-class RedoView(Protocol):
-    """What capture asks of the database, or of what stands for it."""
-
-    #: which files there are; their headers must have `identity`
-    files: LogFiles
-    identity: Identity
-
-    def incarnation(self) -> str: ...
-
-    def look(self) -> Look:
-        """The current SCN, and then the threads."""
-        ...
-
-    def start(self) -> Start:
-        """Where capture has to begin so that every transaction that commits above `since` is whole."""
-        ...
 
 
 class DatabaseView:

@@ -31,7 +31,7 @@ import typer
 
 from lowwater.errors import ConfigError, LowwaterError
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.log import Layout
+from lowwater_extractor.sources.simulated_rac.layout import Layout
 from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
 
 _PROGRESS_S = 5.0
@@ -195,7 +195,6 @@ def run(
     xa: Annotated[float, typer.Option(min=0, max=1, help="share of transactions")] = 0.0,
     groups: Annotated[int, typer.Option(min=2, help="log groups of a thread")] = 3,
     log_bytes: Annotated[int, typer.Option(min=4096)] = 16 << 20,
-    format: Annotated[str, typer.Option(help="own, or redo: real redo files")] = "own",
     flush_ms: Annotated[float, typer.Option(min=0.1, help="longest wait of a commit in the buffer")] = 5.0,
     heartbeat_s: Annotated[float, typer.Option(min=0.01)] = 3.0,
     history: Annotated[bool, typer.Option(help="append each commit to history.jsonl, for a checker")] = False,
@@ -212,7 +211,6 @@ def run(
         directory,
         threads,
         tables=BANK,
-        format=format,
         groups=groups,
         log_bytes=log_bytes,
         now_us=lambda: time.time_ns() // 1000,

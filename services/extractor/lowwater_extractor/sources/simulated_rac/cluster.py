@@ -1,4 +1,4 @@
-"""The simulated cluster: its instances come and go.
+"""The simulated cluster: its tables, and its instances as they come and go.
 
     cluster = Cluster(directory, threads=2, tables=BANK)
     txn = cluster.begin(1)
@@ -17,58 +17,125 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from lowwater.codec.table import TableSchema
+from lowwater_extractor.sources.oracle import dictionary_file
+from lowwater_extractor.sources.oracle.dictionary import ALL, PRIMARY_KEY, Dictionary, TableVersion
 from lowwater_extractor.sources.simulated_rac.history import Committed, LoggedChange, Transaction
-from lowwater_extractor.sources.simulated_rac.instance import Instance
+from lowwater_extractor.sources.simulated_rac.instance import Database, Instance
+from lowwater_extractor.sources.simulated_rac.layout import replace_file
+from lowwater_extractor.sources.simulated_rac.log import Form
+from lowwater_extractor.sources.simulated_rac.pairs import CONTAINER
+from lowwater_extractor.sources.simulated_rac.rows import PIECE_BYTES_MAX, RedoTable
 from lowwater_extractor.sources.simulated_rac.transactions import Transactions
 
 __all__ = ["Cluster", "Committed", "LoggedChange", "Transaction"]
 
+_SUPPLEMENTAL = {"all": (ALL,), "key": (PRIMARY_KEY,), "none": ()}
+#: the number of a table's twin is this and its own
+_TWINS = 1 << 16
+
 
 class Cluster(Transactions):
-    def __new__(cls, *_: Any, format: str = "own", **__: Any) -> Cluster:
-        """`format`: "own" is that of `log`, "redo" that of real redo files."""
-        if format not in ("own", "redo"):
-            raise ValueError(f"a cluster writes in format own or redo, not {format!r}")
-        if format == "redo" and cls is Cluster:
-            from lowwater_extractor.sources.simulated_rac.redo_cluster import RedoCluster
-
-            return super().__new__(RedoCluster)
-        return super().__new__(cls)
-
     def __init__(
         self,
         directory: Path | str,
         threads: int = 2,
         *,
         tables: Iterable[TableSchema] = (),
-        format: str = "own",
+        form: Form | None = None,
+        supplemental: str = "all",
+        piece_bytes_max: int = PIECE_BYTES_MAX,
+        migrate_bytes: int = 0,
+        noise: int = 0,
         **options: Any,
     ) -> None:
-        super().__init__(directory, **options)
+        """`supplemental`, `piece_bytes_max`, `migrate_bytes`: see `RedoTable`.
+
+        `noise`: after so many changes comes a record of something else (0: none).
+        """
+        super().__init__(directory, form=form or Form(), noise=noise, **options)
+        self._supplemental = supplemental
+        self._row_options = {"piece_bytes_max": piece_bytes_max, "migrate_bytes": migrate_bytes}
+        self._dictionary = Dictionary()
+        self._tables: dict[str, RedoTable] = {}
+        #: what the database's own transactions change in their place
+        self._twins: dict[str, RedoTable] = {}
         for table in tables:
-            self.add_table(table)
+            self._add(table)
+        self._write_dictionary()
         for thread in range(1, threads + 1):
             self.add_thread(thread)
+
+    # --- tables
+
+    def add_table(self, table: TableSchema) -> None:
+        self._add(table)
+        self._write_dictionary()
+
+    def _add(self, table: TableSchema) -> None:
+        redo = self._tables[table.full_name] = self._new_table(table, len(self._tables) + 1)
+        version = TableVersion(
+            source="",
+            owner=table.namespace,
+            table=table.table,
+            object_id=redo.segment.object_id,
+            columns=tuple(redo.columns),
+            container=CONTAINER,
+            from_scn=self.scn if self.instances else 0,
+            key=table.key,
+            data_object_ids=(redo.segment.data_object_id,),
+            supplemental=_SUPPLEMENTAL[self._supplemental],
+        )
+        self._dictionary.add(version)
+
+    def _new_table(self, table: TableSchema, number: int) -> RedoTable:
+        return RedoTable(self.form, table, number, supplemental=self._supplemental, **self._row_options)
+
+    def _write_dictionary(self) -> None:
+        described = dictionary_file.to_json(self._dictionary)
+        replace_file(self.layout.dictionary, json.dumps(described).encode())
+
+    def table_of(self, transaction: Transaction, name: str) -> RedoTable:
+        """The database's own transactions have tables of the same shape that nobody captures."""
+        if not transaction.system:
+            return self._tables[name]
+        if name not in self._twins:
+            number = _TWINS + list(self._tables).index(name)
+            self._twins[name] = self._new_table(self._tables[name].schema, number)
+        return self._twins[name]
+
+    # --- threads
 
     def add_thread(self, thread: int, *, opened: bool = True) -> None:
         """A thread that was not there before. Its first SCN is a new one."""
         if thread in self.instances:
             raise ValueError(f"thread {thread} exists")
-        instance = self._instance(thread)
-        instance.enabled_scn = self.advance()
-        instance.switch(self.scn)
-        self.instances[thread] = instance
-        if opened:
-            instance.state, instance.alive, instance.opened_scn = "open", True, self.scn
+        self.instances[thread] = self._new_instance(thread, opened)
         self.write_control()
 
-    def _instance(self, thread: int) -> Instance:
-        return Instance(self.layout, thread, self.database, self.resetlogs, self.groups, self.log_bytes)
+    def _new_instance(self, thread: int, opened: bool) -> Instance:
+        self._new_session.add(thread)
+        instance = Instance(
+            self.layout,
+            thread,
+            Database(self.database, self.resetlogs, self.resetlogs_scn),
+            self.groups,
+            self.log_bytes,
+            form=self.form,
+            lwn_bytes=self.lwn_bytes,
+            clock_us=lambda: self._time_us,
+            heartbeat=self._noise.written,
+        )
+        instance.enabled_scn = self.advance()
+        instance.switch(self.scn)
+        if opened:
+            instance.state, instance.alive, instance.opened_scn = "open", True, self.scn
+        return instance
 
     def close_thread(self, thread: int) -> None:
         """A clean shutdown: open transactions are rolled back first.
@@ -88,6 +155,7 @@ class Cluster(Transactions):
         self.flush(thread)
         self.instances[thread].state = "closed"
         self.instances[thread].alive = False
+        self.instances[thread].close_thread(self.scn)
         self.write_control()
 
     def open_thread(self, thread: int) -> None:
@@ -97,6 +165,7 @@ class Cluster(Transactions):
             raise ValueError(f"thread {thread} is open")
         instance.switch(self.advance())
         instance.state, instance.alive, instance.opened_scn = "open", True, self.scn
+        self._new_session.add(thread)
         self.write_control()
 
     def stop(self, thread: int, *, torn: int = 0) -> None:
@@ -110,20 +179,22 @@ class Cluster(Transactions):
         instance.lose_buffer()
         instance.alive = False
         for transaction in list(self.open.values()):
-            lost_close = transaction.closing is not None and transaction.closing[0] == thread
-            if lost_close:
-                transaction.closing = None
-            if lost_close or thread in {transaction.home, *transaction.threads}:
+            lost = [each for each in transaction.branches.values() if each.closing and each.closing[0] == thread]
+            for branch in lost:
+                branch.closing = transaction.closing = None
+            if lost or thread in {transaction.home, *transaction.threads}:
                 self._cut_off(transaction, thread)
 
     def _cut_off(self, transaction: Transaction, thread: int) -> None:
         if not transaction.prepared:
             transaction.doomed_by.add(thread)
-        if thread in transaction.threads and (transaction.xid, thread) not in self._places:
+        branch = transaction.branches.get(thread)
+        if branch is not None and (branch.xid, thread) not in self._places:
             # not one record of it got into this log
             transaction.threads.remove(thread)
+            self._forget(branch)
         if not transaction.threads:
-            del self.open[transaction.xid]
+            self._gone(transaction)
 
     def dead(self, thread: int) -> list[Transaction]:
         """Transactions that the stop of this thread's instance has cut off; prepared ones live on."""
@@ -158,13 +229,11 @@ class Cluster(Transactions):
 
     def reset_logs(self) -> None:
         """ALTER DATABASE OPEN RESETLOGS: another incarnation, sequences begin anew."""
+        self.resetlogs_scn = self.advance()
         self.resetlogs += 1
-        self.open.clear()
-        self._places.clear()
+        for kept in (self.open, self._branches, self._slots, self._places):
+            kept.clear()
         for thread, old in list(self.instances.items()):
             old.shut()
-            self.instances[thread] = instance = self._instance(thread)
-            instance.enabled_scn = self.advance()
-            instance.switch(self.scn)
-            instance.state, instance.alive, instance.opened_scn = "open", True, self.scn
+            self.instances[thread] = self._new_instance(thread, opened=True)
         self.write_control()

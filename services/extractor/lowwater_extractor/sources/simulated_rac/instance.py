@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from lowwater_extractor.sources.simulated_rac.layout import Layout, ThreadInfo, replace_file
 from lowwater_extractor.sources.simulated_rac.log import (
-    ARGUMENT,
-    BLOCK,
-    COMMIT,
-    ENTRY,
-    OPERATION,
-    ROLLBACK,
-    ROW,
-    SCN_NONE,
-    UNDO,
-    FileHeader,
-    Layout,
-    ThreadInfo,
-    pack_header,
-    pack_lwn,
-    replace_file,
+    FIRST_BLOCK,
+    Form,
+    LogHeader,
+    LwnBuffer,
+    LwnTail,
+    pack_block0,
+    pack_block1,
 )
+from lowwater_extractor.sources.simulated_rac.pairs import Undo
+
+_SECOND_US = 1_000_000
+#: what may go beyond `log_bytes` and the largest LWN: one record
+_SPARE_BYTES = 1 << 18
 
 
-@dataclass(slots=True)
-class Flushed:
+class Database(NamedTuple):
+    """What the headers of all logs say of their database."""
+
+    database: int
+    resetlogs: int
+    resetlogs_scn: int
+    name: str = "SIMRAC"
+
+
+class Flushed(NamedTuple):
     """What one write put into the log."""
 
-    sequence: int
-    offset: int
     #: the transactions with records in it → the SCN of their first one
     xids: dict[int, int]
     #: the transactions that it closes, in that order
@@ -40,103 +46,142 @@ class Flushed:
 class _Buffer:
     """The next LWN: not in the log yet, lost if the instance dies."""
 
+    lwn: LwnBuffer
     scn: int = 0
-    entries: bytearray = field(default_factory=bytearray)
-    data: bytearray = field(default_factory=bytearray)
+    last_scn: int = 0
     xids: dict[int, int] = field(default_factory=dict)
     closed: list[int] = field(default_factory=list)
-    #: by how much the changes that stand (rows less undos) go up or down, by (xid, thread)
-    standing: dict[tuple[int, int], int] = field(default_factory=dict)
+    #: changes made (None) and taken back in it, of which transaction's list: undone if it is lost
+    changed: list[tuple[list[Undo], Undo | None]] = field(default_factory=list)
 
 
 class Instance:
-    def __init__(self, layout: Layout, thread: int, database: int, resetlogs: int, groups: int, log_bytes: int) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        thread: int,
+        database: Database,
+        groups: int,
+        log_bytes: int,
+        *,
+        form: Form,
+        lwn_bytes: int,
+        clock_us: Callable[[], int],
+        heartbeat: Callable[[int], bytes],
+    ) -> None:
         self.layout = layout
         self.thread = thread
         self.groups = groups
+        self.form = form
         self.log_bytes = log_bytes
         self.state = "closed"
         #: an instance that stopped without a word is not alive, while its thread is still "open"
         self.alive = False
         self.opened_scn = 0
         self.enabled_scn = 0
-        self._head = FileHeader(thread, 0, database, resetlogs, 0, SCN_NONE, 0)
+        #: every record from here on has this SCN or a higher one
+        self.floor = 0
+        self._clock_us = clock_us
+        self._heartbeat = heartbeat
+        # a log may be switched before it is full, and here it always is
+        self._blocks = form.blocks_of(log_bytes + lwn_bytes + _SPARE_BYTES) + FIRST_BLOCK
+        self._head = self._first_header(database)
         self._fd = -1
-        self._buffer = _Buffer()
-        self.offset = BLOCK
-        #: changes in the log that stand, by (xid, thread that wrote them)
-        self.standing: dict[tuple[int, int], int] = {}
+        self._buffer = _Buffer(LwnBuffer(form))
+        self._block = FIRST_BLOCK
+
+    def _first_header(self, database: Database) -> LogHeader:
+        now = self._clock_us() // _SECOND_US
+        return LogHeader(
+            thread=self.thread,
+            sequence=0,
+            database=database.database,
+            name=database.name,
+            activation=database.database + database.resetlogs,
+            resetlogs_id=database.resetlogs,
+            resetlogs_scn=database.resetlogs_scn,
+            first_scn=0,
+            first_time=now,
+            blocks=self._blocks,
+            group=0,
+            enabled_scn=0,
+            enabled_time=now,
+            previous_resetlogs_id=database.resetlogs - 1,
+        )
 
     # --- the log buffer
 
     @property
     def buffered(self) -> int:
-        return len(self._buffer.entries) + len(self._buffer.data)
+        return len(self._buffer.lwn.data)
 
     @property
     def buffered_scn(self) -> int:
         return self._buffer.scn
 
-    def record(self, scn: int, xid: int, code: int, data: bytes) -> None:
-        """`data` has at least one byte: a record's data offset is its place."""
+    def record(self, scn: int, xid: int | None, record: bytes, *, closes: bool = False) -> None:
+        """`xid`: whose record this is, if it is a transaction's."""
         buffer = self._buffer
-        if not buffer.entries:
+        if not buffer.lwn.data:
             buffer.scn = scn
-        buffer.data += data
-        buffer.entries += ENTRY.pack(scn, xid, code, len(buffer.data))
-        if xid not in buffer.xids:
-            buffer.xids[xid] = scn
-        if code >= ROW:
-            key = (xid, self.thread)
-            buffer.standing[key] = buffer.standing.get(key, 0) + 1
-        elif code & OPERATION == UNDO:
-            key = (xid, code & ARGUMENT)
-            buffer.standing[key] = buffer.standing.get(key, 0) - 1
-        elif code & OPERATION in (COMMIT, ROLLBACK):
-            buffer.closed.append(xid)
+        buffer.last_scn = scn
+        buffer.lwn.add(record)
+        if xid is not None:
+            if xid not in buffer.xids:
+                buffer.xids[xid] = scn
+            if closes:
+                buffer.closed.append(xid)
+
+    def changed(self, undo: list[Undo], taken: Undo | None = None) -> None:
+        """The last record is a change that was added to `undo`, or takes back one that was in it."""
+        self._buffer.changed.append((undo, taken))
+
+    def lose_buffer(self) -> None:
+        """The transactions are again what the logs say."""
+        for undo, taken in reversed(self._buffer.changed):
+            if taken is None:
+                undo.pop()
+            else:
+                undo.append(taken)
+        self._buffer = _Buffer(LwnBuffer(self.form))
 
     def flush(self, time_us: int) -> Flushed | None:
         """The buffer as one LWN at the end of the log."""
         buffer = self._buffer
-        if not buffer.entries:
+        if not buffer.lwn.data:
             return None
-        flushed = Flushed(self.sequence, self.offset, buffer.xids, buffer.closed)
-        self._write(self._packed(time_us))
-        for key, by in buffer.standing.items():
-            self.standing[key] = self.standing.get(key, 0) + by
-        self._buffer = _Buffer()
+        flushed = Flushed(buffer.xids, buffer.closed)
+        self._write(buffer, time_us)
+        self._buffer = _Buffer(LwnBuffer(self.form))
         return flushed
+
+    def heartbeat(self, scn: int, time_us: int) -> None:
+        """An LWN of the log writer's own: says that the thread is at this SCN."""
+        if self.full():
+            self.switch(scn)
+        buffer = _Buffer(LwnBuffer(self.form), scn, scn)
+        buffer.lwn.add(self._heartbeat(scn))
+        self._write(buffer, time_us)
 
     def tear(self, time_us: int, keep: int) -> None:
         """Only the first `keep` bytes of the next LWN get into the log for now."""
         if self.buffered:
-            lwn = self._packed(time_us)
+            lwn = self._packed(self._buffer, time_us)
             keep = min(keep, len(lwn) - 1)
             # one wrong byte behind it: what the group held before could be the right one by chance
             os.pwrite(self._fd, lwn[:keep] + bytes([lwn[keep] ^ 0xFF]), self.offset)
 
-    def heartbeat(self, scn: int, time_us: int) -> None:
-        """An LWN without a record: only says that the thread is at this SCN."""
-        self._write(pack_lwn(self.sequence, scn, time_us, b"", b""))
+    def _packed(self, buffer: _Buffer, time_us: int) -> bytes:
+        tail = LwnTail(buffer.scn, buffer.last_scn + 1, time_us // _SECOND_US)
+        return buffer.lwn.packed(self.sequence, self._block, tail)
 
-    def lose_buffer(self) -> None:
-        self._buffer = _Buffer()
-
-    def waiting(self, xid: int, thread: int) -> int:
-        """Changes of this thread in the log and in the buffer that stand."""
-        key = (xid, thread)
-        return self.standing.get(key, 0) + self._buffer.standing.get(key, 0)
-
-    def forget(self, xid: int, thread: int) -> None:
-        self.standing.pop((xid, thread), None)
-
-    def _packed(self, time_us: int) -> bytes:
-        buffer = self._buffer
-        return pack_lwn(self.sequence, buffer.scn, time_us, bytes(buffer.entries), bytes(buffer.data))
-
-    def _write(self, lwn: bytes) -> None:
-        os.pwrite(self._fd, lwn, self.offset)
-        self.offset += len(lwn)
+    def _write(self, buffer: _Buffer, time_us: int) -> None:
+        os.pwrite(self._fd, self._packed(buffer, time_us), self.offset)
+        blocks = buffer.lwn.blocks
+        self._block += blocks
+        self.floor = max(self.floor, buffer.last_scn + 1)
+        if blocks > self._head.lwn_blocks_max:
+            self._head = self._head._replace(lwn_blocks_max=blocks)
 
     # --- logs
 
@@ -144,8 +189,14 @@ class Instance:
     def sequence(self) -> int:
         return self._head.sequence
 
+    @property
+    def offset(self) -> int:
+        """Where the next LWN goes."""
+        return self._block * self.form.block_bytes
+
     def full(self) -> bool:
-        return self.offset + self.buffered + BLOCK > self.log_bytes and self.offset > BLOCK
+        ahead = max(self._buffer.lwn.blocks, 1) * self.form.block_bytes
+        return self.offset + ahead > self.log_bytes and self._block > FIRST_BLOCK
 
     def switch(self, next_scn: int) -> None:
         """The next log begins at `next_scn`, which is the last one's next SCN.
@@ -153,16 +204,44 @@ class Instance:
         The new header is written first: a reader that finds its log overwritten then finds all of it in
         the archive, because a group is archived before the log behind it ends.
         """
-        old, old_fd, end = self._head, self._fd, self.offset
-        self._head = old._replace(sequence=old.sequence + 1, first_scn=next_scn, next_scn=SCN_NONE, end=0)
-        self.offset = BLOCK
-        path = self.layout.online(self.thread, self._head.sequence % self.groups)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT)
-        os.pwrite(self._fd, pack_header(self._head), 0)
+        old, old_fd, used = self._head, self._fd, self._block
+        now = self._clock_us() // _SECOND_US
+        sequence = old.sequence + 1
+        group = sequence % self.groups
+        self._head = old._replace(
+            sequence=sequence,
+            group=group + 1,
+            first_scn=next_scn,
+            first_time=now,
+            enabled_scn=self.enabled_scn,
+            thread_closed_scn=next_scn,
+            thread_closed_time=now,
+            control_sequence=old.control_sequence + 4,
+            lwn_blocks_max=0,
+        )
+        self._block, self.floor = FIRST_BLOCK, max(self.floor, next_scn)
+        self._fd = os.open(self.layout.online(self.thread, group), os.O_RDWR | os.O_CREAT)
+        os.pwrite(self._fd, pack_block0(self.form, self._blocks) + pack_block1(self.form, self._head), 0)
+        size = (self._blocks + 1) * self.form.block_bytes
+        if os.fstat(self._fd).st_size < size:
+            os.ftruncate(self._fd, size)
         if old_fd >= 0:
-            os.pwrite(old_fd, pack_header(old._replace(next_scn=next_scn, end=end)), 0)
-            replace_file(self.layout.archive(self.thread, old.sequence), os.pread(old_fd, end, 0))
+            self._archive(old._replace(next_scn=next_scn, next_time=now, used=used), old_fd)
             os.close(old_fd)
+
+    def _archive(self, head: LogHeader, fd: int) -> None:
+        """The log that has ended: its header says where, and a copy goes into the archive."""
+        form, block1 = self.form, pack_block1(self.form, head)
+        os.pwrite(fd, block1, form.block_bytes)
+        start = FIRST_BLOCK * form.block_bytes
+        redo = os.pread(fd, head.used * form.block_bytes - start, start)
+        content = pack_block0(form, head.used - 1) + block1 + redo
+        replace_file(self.layout.archive(self.thread, head.sequence), content)
+
+    def close_thread(self, scn: int) -> None:
+        """The header of the current log says since when the thread is closed."""
+        self._head = self._head._replace(thread_closed_scn=scn, thread_closed_time=self._clock_us() // _SECOND_US)
+        os.pwrite(self._fd, pack_block1(self.form, self._head), self.form.block_bytes)
 
     def info(self) -> ThreadInfo:
         return ThreadInfo(
@@ -170,7 +249,6 @@ class Instance:
             state=self.state,
             sequence=self.sequence,
             offset=self.offset,
-            first_sequence=1,
             enabled_scn=self.enabled_scn,
             opened_scn=self.opened_scn,
         )

@@ -1,282 +1,313 @@
-"""The log files of the simulated cluster: their bytes, their names and the control file.
+"""The outside of a redo log file: headers, blocks with their checksums, LWNs and records over blocks.
 
-    online/thread_<t>_group_<g>.log   written in place; a group is reused round-robin, so overwritten
-    archive/thread_<t>_seq_<n>.log    a copy, made at the log switch
-    control.json                      what the database says about itself, replaced by rename
+    block 0   the file: block size, number of blocks
+    block 1   the log: database, thread, sequence, first and next SCN, how many blocks are in use
+    block 2…  LWNs, each a run of whole blocks; its records follow one another over the blocks' payload
 
-A log is one header block and then LWNs (log write numbers: what one write of the log writer put there).
-An LWN is a header, an index of fixed-size entries (scn, xid, code, end of its data) and the data of all
-records, so that a reader walks it with one `iter_unpack` and takes a row as one slice.
-
-The SCN of an LWN is a lower bound of the SCNs in it and behind it; it is not a commit's SCN.
+Every block from 1 on begins with 16 bytes: signature, number, sequence, where its first record begins, checksum.
+A record begins with 24 bytes, the first one of an LWN with 68. What Oracle leaves in padding is old memory;
+here it is zero.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import calendar
 import struct
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
-from zlib import crc32
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from lowwater.errors import LogCorruptError, SourceError
+import numpy as np
+import numpy.typing as npt
 
-FILE_MAGIC = b"LWREDO01"
-LWN_MAGIC = b"LWN\x01"
-#: the header block; the first LWN begins behind it
-BLOCK = 512
-#: "next SCN" of a log that is still written
+BLOCK_HEAD_BYTES = 16
+RECORD_HEAD_BYTES = 24
+LWN_HEAD_BYTES = 68
+#: blocks before the first LWN
+FIRST_BLOCK = 2
+#: "next SCN" of a log that is still written, and the "blocks in use" of one
 SCN_NONE = (1 << 64) - 1
+BLOCKS_OPEN = 0xFFFF_FFFF
 
-_FILE = struct.Struct("<8sHHIQQQQQ")
-_CRC = struct.Struct("<I")
-#: magic, sequence, LWN SCN, time in µs, records, bytes of index and data
-LWN_HEAD = struct.Struct("<4sIQQII")
-LWN_HEAD_BYTES = LWN_HEAD.size + _CRC.size
-#: one record: scn, xid, code, where its data ends (it begins where the one before ended)
-ENTRY = struct.Struct("<QQII")
+#: record flags (VLD)
+HAS_VECTORS, BLOCKS_WRITTEN, LWN_BEGINS = 0x01, 0x02, 0x04
 
-# Codes. Rows have the highest bit, so that a reader tells them by one comparison; the low 16 bits are the
-# table's object number. For all others the low 16 bits are flags, or the thread whose change an undo cancels.
-ROW = 0x8000_0000
-ROW_INSERT = ROW | 0x02 << 16
-ROW_DELETE = ROW | 0x03 << 16
-ROW_UPDATE = ROW | 0x05 << 16
-BEGIN = 0x52 << 16
-COMMIT = 0x54 << 16
-ROLLBACK = 0x55 << 16
-#: cancels the newest change of its transaction that the named thread wrote (Oracle's 5.6 and 5.11)
-UNDO = 0x56 << 16
-PREPARE = 0x57 << 16
-OPERATION = 0xFFFF_0000
-ARGUMENT = 0xFFFF
-
-#: flags of BEGIN
-FLAG_SYSTEM = 1
-FLAG_XA = 2
-#: flag of COMMIT and ROLLBACK: the data names the threads that hold records of the transaction
-FLAG_CROSS = 4
-
-OPERATIONS = {ROW_INSERT: "c", ROW_DELETE: "d", ROW_UPDATE: "u"}
-#: the data of COMMIT and ROLLBACK: time in µs, then with FLAG_CROSS the threads as unsigned 16 bit
-TIME = struct.Struct("<Q")
-
-_CLOSED = 1
-
-
-class Place(NamedTuple):
-    """A place in a thread: a record's data offset inside the LWN at `offset` of log `sequence`."""
-
-    sequence: int
-    offset: int
-    record: int = 0
-
-    def __str__(self) -> str:
-        return f"sequence {self.sequence} offset {self.offset} record {self.record}"
-
-
-class Where(TypedDict):
-    """The place that an error names."""
-
-    source: str
-    thread: int
-    position: str
-
-
-class FileHeader(NamedTuple):
-    thread: int
-    sequence: int
-    database: int
-    resetlogs: int
-    first_scn: int
-    #: the first SCN of the next log; `SCN_NONE` while this one is written
-    next_scn: int
-    #: where the last LWN ends; 0 while this log is written. What lies behind it was never written whole
-    end: int
-
-    @property
-    def closed(self) -> bool:
-        return self.end != 0
-
-
-def pack_header(head: FileHeader) -> bytes:
-    body = _FILE.pack(
-        FILE_MAGIC,
-        head.thread,
-        _CLOSED if head.closed else 0,
-        head.sequence,
-        head.database,
-        head.resetlogs,
-        head.first_scn,
-        head.next_scn,
-        head.end,
-    )
-    return (body + _CRC.pack(crc32(body))).ljust(BLOCK, b"\0")
-
-
-def unpack_header(block: bytes) -> FileHeader | None:
-    """None if the block is short or does not check: half written, or not a log at all."""
-    size = _FILE.size
-    if len(block) < BLOCK or block[:8] != FILE_MAGIC:
-        return None
-    if _CRC.unpack_from(block, size)[0] != crc32(block[:size]):
-        return None
-    _, thread, _, sequence, database, resetlogs, first, after, end = _FILE.unpack_from(block)
-    return FileHeader(thread, sequence, database, resetlogs, first, after, end)
-
-
-def pack_lwn(sequence: int, scn: int, time_us: int, entries: bytes, data: bytes) -> bytes:
-    count = len(entries) // ENTRY.size
-    head = LWN_HEAD.pack(LWN_MAGIC, sequence, scn, time_us, count, len(entries) + len(data))
-    return b"".join((head, _CRC.pack(crc32(data, crc32(entries, crc32(head)))), entries, data))
-
-
-class Lwn(NamedTuple):
-    """One LWN as read: the index is walked with `ENTRY.iter_unpack`, the data is sliced."""
-
-    sequence: int
-    offset: int
-    scn: int
-    time_us: int
-    records: int
-    entries: bytes
-    data: bytes
-
-
-class LwnDamage(NamedTuple):
-    """Why there is no LWN here: nothing written yet, half of it, or damage. The log's state decides which."""
-
-    why: str
-    #: bytes that a reader needs to look at to see the whole of it
-    wanted: int
-
-
-def unpack_lwn(buffer: bytes, at: int, sequence: int, offset: int) -> Lwn | LwnDamage:
-    """The LWN at `at` of `buffer`, which is at `offset` of the log."""
-    start = at + LWN_HEAD_BYTES
-    if len(buffer) < start:
-        return LwnDamage("the LWN header is short", LWN_HEAD_BYTES)
-    magic, in_sequence, scn, time_us, count, length = LWN_HEAD.unpack_from(buffer, at)
-    if magic != LWN_MAGIC or in_sequence != sequence:
-        # the rest of an earlier round in a reused group looks like this
-        return LwnDamage("no LWN of this log here", LWN_HEAD_BYTES)
-    split, end = start + count * ENTRY.size, start + length
-    if len(buffer) < end or split > end:
-        return LwnDamage("the LWN is shorter than its header says", end - at)
-    (crc,) = _CRC.unpack_from(buffer, at + LWN_HEAD.size)
-    if crc != crc32(memoryview(buffer)[start:end], crc32(buffer[at : at + LWN_HEAD.size])):
-        return LwnDamage("the LWN's checksum is wrong", end - at)
-    return Lwn(sequence, offset, scn, time_us, count, buffer[start:split], buffer[split:end])
-
-
-# --- the control file: what V$DATABASE, V$THREAD and GV$TRANSACTION would say -----------------------------
-
-
-class ThreadInfo(NamedTuple):
-    thread: int
-    state: str
-    sequence: int
-    #: end of the last LWN that was written whole
-    offset: int
-    #: the first log of this thread, and its first SCN
-    first_sequence: int
-    enabled_scn: int
-    opened_scn: int
-
-
-class OpenTransaction(NamedTuple):
-    """An open transaction's first record in one thread; one that is in several threads has several entries."""
-
-    xid: int
-    thread: int
-    sequence: int
-    offset: int
-    scn: int
-
-
-@dataclass(slots=True)
-class Control:
-    database: int
-    resetlogs: int
-    current_scn: int
-    groups: int
-    threads: dict[int, ThreadInfo] = field(default_factory=dict)
-    open: list[OpenTransaction] = field(default_factory=list)
-    #: object number → table, as rows.table_to_json writes it
-    tables: dict[int, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def incarnation(self) -> str:
-        return f"{self.database}.{self.resetlogs}"
+_SIZE_CLASSES = {512: 0x22, 1024: 0x22, 4096: 0x82}
+_MAGIC = 0x7A7B7C7D
+#: of block 0: its own address and a constant of unknown meaning
+_BLOCK0_ADDRESS, _BLOCK0_FLAG, _BLOCK0_KIND = 0xFFC0_0000, 0x0400, 4
+_FILE_TYPE_LOG = 2
+_FORMAT_ID, _ZERO_BLOCKS = 18, 8
+_HEADER_FLAGS = 0x1080_0011
+_LWN_CONSTANT = 0x0A
+_FIRST_RECORD = 0x8000
+_LARGE_SCN = 0x8000
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The names in a cluster's directory."""
+class Form:
+    """How the database writes its logs."""
 
-    root: Path
+    block_bytes: int = 512
+    big_endian: bool = False
+    #: compatibility: 23.6.0
+    version: int = 0x1706_0000
 
-    @property
-    def control(self) -> Path:
-        return self.root / "control.json"
-
-    @property
-    def acknowledged(self) -> Path:
-        return self.root / "acknowledged.json"
-
-    @property
-    def history(self) -> Path:
-        return self.root / "history.jsonl"
+    def __post_init__(self) -> None:
+        if self.block_bytes not in _SIZE_CLASSES:
+            raise ValueError(f"no log has blocks of {self.block_bytes} bytes")
 
     @property
-    def commands(self) -> Path:
-        return self.root / "commands"
+    def order(self) -> str:
+        return ">" if self.big_endian else "<"
 
-    def online(self, thread: int, group: int) -> Path:
-        return self.root / "online" / f"thread_{thread}_group_{group}.log"
+    @property
+    def payload_bytes(self) -> int:
+        return self.block_bytes - BLOCK_HEAD_BYTES
 
-    def archive(self, thread: int, sequence: int) -> Path:
-        return self.root / "archive" / f"thread_{thread}_seq_{sequence}.log"
+    @property
+    def size_class(self) -> int:
+        return _SIZE_CLASSES[self.block_bytes]
 
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Readers see the old or the new content, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.rename(path)
+    def blocks_of(self, payload: int) -> int:
+        return -(-payload // self.payload_bytes)
 
 
-def write_control(layout: Layout, control: Control) -> None:
-    raw = {
-        "database": control.database,
-        "resetlogs": control.resetlogs,
-        "current_scn": control.current_scn,
-        "groups": control.groups,
-        "threads": {number: info._asdict() for number, info in control.threads.items()},
-        "open": [entry._asdict() for entry in control.open],
-        "tables": control.tables,
-    }
-    replace_file(layout.control, json.dumps(raw).encode())
+# --- SCNs and times
 
 
-def read_control(layout: Layout) -> Control:
-    try:
-        raw = json.loads(layout.control.read_bytes())
-    except FileNotFoundError as error:
-        raise SourceError(
-            f"no simulated cluster in {layout.root}: {layout.control.name} is missing",
-            hint="start one: python -m lowwater_extractor.sources.simulated_rac --directory …",
-        ) from error
-    except ValueError as error:
-        raise LogCorruptError(f"{layout.control} is not JSON: {error}") from error
-    return Control(
-        database=raw["database"],
-        resetlogs=raw["resetlogs"],
-        current_scn=raw["current_scn"],
-        groups=raw["groups"],
-        threads={int(number): ThreadInfo(**info) for number, info in raw["threads"].items()},
-        open=[OpenTransaction(**entry) for entry in raw["open"]],
-        tables={int(number): table for number, table in raw["tables"].items()},
+def plain_scn(form: Form, scn: int) -> bytes:
+    """8 bytes, as vectors and LWN headers have them; larger ones only fit the flagged form."""
+    if scn == SCN_NONE:
+        return b"\xff" * 8
+    if scn >> 47:
+        return flagged_scn(form, scn)
+    return struct.pack(form.order + "IHH", scn & 0xFFFF_FFFF, scn >> 32, 0)
+
+
+def flagged_scn(form: Form, scn: int) -> bytes:
+    """8 bytes, as block 1 has them."""
+    if scn == SCN_NONE:
+        return b"\xff" * 8
+    high = _LARGE_SCN | scn >> 48
+    return struct.pack(form.order + "IHH", scn & 0xFFFF_FFFF, high, scn >> 32 & 0xFFFF)
+
+
+def log_time(epoch: int) -> int:
+    """Seconds since 1970 as a log has them: in months of 31 days from 1988 on, no zone (the host's is UTC)."""
+    at = time.gmtime(epoch)
+    days = ((at.tm_year - 1988) * 12 + at.tm_mon - 1) * 31 + at.tm_mday - 1
+    return ((days * 24 + at.tm_hour) * 60 + at.tm_min) * 60 + at.tm_sec
+
+
+def epoch_of(value: int) -> int:
+    value, second = divmod(value, 60)
+    value, minute = divmod(value, 60)
+    value, hour = divmod(value, 24)
+    value, day = divmod(value, 31)
+    year, month = divmod(value, 12)
+    return calendar.timegm((year + 1988, month + 1, day + 1, hour, minute, second))
+
+
+# --- checksums
+
+
+def block_checksums(blocks: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
+    """The XOR of all 16-bit words of each row. With the checksum in its place it is 0."""
+    folded = np.bitwise_xor.reduce(blocks.view(np.uint64), axis=1)
+    folded ^= folded >> np.uint64(32)
+    words: npt.NDArray[np.uint16] = (folded ^ folded >> np.uint64(16)).astype(np.uint16)
+    return words
+
+
+def _with_checksum(block: bytearray, at: int) -> bytes:
+    block[at : at + 2] = b"\0\0"
+    words = block_checksums(np.frombuffer(block, np.uint8).reshape(1, -1))
+    block[at : at + 2] = words.tobytes()
+    return bytes(block)
+
+
+# --- block 0 and block 1
+
+
+class LogHeader(NamedTuple):
+    """What block 1 says. Times are seconds since 1970."""
+
+    thread: int
+    sequence: int
+    database: int
+    name: str
+    activation: int
+    #: a time, and the SCN that goes with it
+    resetlogs_id: int
+    resetlogs_scn: int
+    first_scn: int
+    first_time: int
+    #: of the online log, block 0 not counted
+    blocks: int
+    group: int
+    enabled_scn: int
+    enabled_time: int
+    next_scn: int = SCN_NONE
+    next_time: int = 0
+    #: with block 0; `BLOCKS_OPEN` while the log is written
+    used: int = BLOCKS_OPEN
+    control_sequence: int = 0
+    header_writes: int = 2
+    thread_closed_scn: int = 0
+    thread_closed_time: int = 0
+    end_of_thread: bool = False
+    lwn_blocks_max: int = 0
+    previous_resetlogs_scn: int = 1
+    previous_resetlogs_id: int = 0
+    flags: int = _HEADER_FLAGS
+
+    @property
+    def text(self) -> str:
+        return f"T {self.thread:04d}, S {self.sequence:010d}, SCN 0x{self.first_scn:016x}-0x{self.next_scn:016x}"
+
+
+def pack_block0(form: Form, blocks: int) -> bytes:
+    """`blocks` without this one."""
+    block = bytearray(form.block_bytes)
+    block[1] = form.size_class
+    struct.pack_into(form.order + "I", block, 4, _BLOCK0_ADDRESS)
+    struct.pack_into(form.order + "H", block, 14, _BLOCK0_FLAG)
+    struct.pack_into(form.order + "4I", block, 20, form.block_bytes, blocks, _MAGIC, _BLOCK0_KIND)
+    return _with_checksum(block, 16)
+
+
+def pack_block1(form: Form, head: LogHeader) -> bytes:
+    block = bytearray(form.block_bytes)
+
+    def put(at: int, codes: str, *values: int | bytes) -> None:
+        struct.pack_into(form.order + codes, block, at, *values)
+
+    put(0, "BBHII", 1, form.size_class, 0, 1, head.sequence)
+    put(12, "H", _FIRST_RECORD)
+    put(20, "II8s", form.version, head.database, head.name.encode())
+    put(36, "IIIHHI", head.control_sequence, head.blocks, form.block_bytes, head.group, _FILE_TYPE_LOG, head.activation)
+    put(92, "64s", head.text.encode())
+    put(
+        156,
+        "II8sIH",
+        head.used,
+        head.resetlogs_id,
+        flagged_scn(form, head.resetlogs_scn),
+        head.header_writes,
+        head.thread,
     )
+    put(180, "8sI", flagged_scn(form, head.first_scn), _time(head.first_time))
+    put(192, "8sI", flagged_scn(form, head.next_scn), _time(head.next_time))
+    put(204, "BBBB", head.end_of_thread, 0, _ZERO_BLOCKS, _FORMAT_ID)
+    put(208, "8sI", flagged_scn(form, head.enabled_scn), _time(head.enabled_time))
+    put(220, "8sI", flagged_scn(form, head.thread_closed_scn), _time(head.thread_closed_time))
+    put(236, "I", head.flags)
+    put(252, "I", head.header_writes)
+    put(268, "I8s", head.lwn_blocks_max, b"\xff" * 8)
+    put(284, "II", head.previous_resetlogs_scn, 0)
+    put(292, "I", head.previous_resetlogs_id)
+    return _with_checksum(block, 14)
+
+
+def _time(epoch: int) -> int:
+    return log_time(epoch) if epoch else 0
+
+
+# --- LWNs
+
+
+class LwnTail(NamedTuple):
+    """What the header of an LWN's first record says beyond that of any other."""
+
+    scn: int
+    #: above the SCN of all its records, and not above that of anything behind it
+    upper: int
+    time: int
+
+
+class LwnBuffer:
+    """Records on their way into one LWN, laid out as they will lie in the blocks' payload."""
+
+    __slots__ = ("_ends", "_form", "_head", "_room", "_size", "data", "starts")
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._room = form.payload_bytes
+        self._size = struct.Struct(form.order + "I")
+        self._head = struct.Struct(form.order + "HHIIB3x8s8x8sI")
+        self.data = bytearray()
+        #: where records begin
+        self.starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, record: bytes) -> int:
+        """Append one record with a 24-byte header; where it begins. The first one's header becomes a long one."""
+        data = self.data
+        if data:
+            # a header is never cut: where it does not fit, the rest of the block stays unused
+            left = -len(data) % self._room
+            if left < RECORD_HEAD_BYTES:
+                data += bytes(left)
+            at = len(data)
+            data += record
+        else:
+            at = 0
+            data += self._size.pack(len(record) + LWN_HEAD_BYTES - RECORD_HEAD_BYTES)
+            data += bytes([record[4] | LWN_BEGINS]) + record[5:RECORD_HEAD_BYTES]
+            data += bytes(LWN_HEAD_BYTES - RECORD_HEAD_BYTES) + record[RECORD_HEAD_BYTES:]
+        self.starts.append(at)
+        self._ends.append(len(data))
+        return at
+
+    @property
+    def blocks(self) -> int:
+        return self._form.blocks_of(len(self.data))
+
+    def packed(self, sequence: int, first_block: int, tail: LwnTail) -> bytes:
+        """The LWN's blocks, at `first_block` of the log."""
+        form, room, count = self._form, self._room, self.blocks
+        scns = plain_scn(form, tail.scn), plain_scn(form, tail.upper)
+        self._head.pack_into(
+            self.data, RECORD_HEAD_BYTES, 0, 1, count, count, _LWN_CONSTANT, *scns, log_time(tail.time)
+        )
+        blocks = np.zeros((count, form.block_bytes), np.uint8)
+        payload = np.frombuffer(bytes(self.data) + bytes(-len(self.data) % room), np.uint8)
+        blocks[:, BLOCK_HEAD_BYTES:] = payload.reshape(count, room)
+        heads = blocks[:, :BLOCK_HEAD_BYTES].view(_head_type(form))[:, 0]
+        heads["signature"], heads["size_class"] = 1, form.size_class
+        heads["number"] = np.arange(first_block, first_block + count)
+        heads["sequence"] = sequence
+        heads["first"] = self._first_records(count) | _FIRST_RECORD
+        blocks.view(np.uint16)[:, 7] = block_checksums(blocks)
+        return blocks.tobytes()
+
+    def _first_records(self, count: int) -> npt.NDArray[np.int64]:
+        """Per block: where its first record begins; or where the one ends that runs through it; else 0."""
+        first = np.zeros(count, np.int64)
+        for places, shift in ((self._ends, 1), (self.starts, 0)):
+            # backwards, so that the lowest of a block is what stays; a start goes before an end
+            at = np.array(places[::-1])
+            block = (at - shift) // self._room
+            first[block] = at - block * self._room + BLOCK_HEAD_BYTES
+        return first
+
+
+def _head_type(form: Form) -> np.dtype[np.void]:
+    order = form.order
+    return np.dtype(
+        [
+            ("signature", "u1"),
+            ("size_class", "u1"),
+            ("zero", "u2"),
+            ("number", order + "u4"),
+            ("sequence", order + "u4"),
+            ("first", order + "u2"),
+            ("checksum", "u2"),
+        ]
+    )
+
+
+def record_head(form: Form, size: int, flags: int, scn: int, container_uid: int) -> bytes:
+    """24 bytes; `size` is the whole record's."""
+    return struct.pack(form.order + "IBBHIHHII", size, flags, 0, scn >> 32, scn & 0xFFFF_FFFF, 1, 0, container_uid, 0)

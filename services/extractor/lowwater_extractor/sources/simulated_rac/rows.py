@@ -1,184 +1,304 @@
-"""Row images in the log, and the dictionary that says what they are.
+"""Rows as the redo has them: column bytes, null bitmaps, row pieces, supplemental data.
 
-A table whose columns are all fixed in width and never null is one struct: a row is decoded by one call.
-Every other table has a bitmap of its nulls and then its values one by one.
+`RedoTable` turns one row change into `Pair`s: one for a row that lies in one piece, several for a row of more
+than 255 columns or more bytes than a piece holds, and for a row that migrates because it has outgrown its block.
+What the transaction adds is in `vectors`.
+
+A row's place follows from its key, so that nothing has to be remembered; only rows in pieces, rows that have
+migrated and rows whose key has changed are kept in a list.
 """
 
 from __future__ import annotations
 
-import json
-import struct
-from collections.abc import Callable, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 from typing import Any
+from zlib import crc32
 
-from lowwater.codec.table import Column, Kind, TableSchema, Type
-from lowwater.errors import LogUnknownError
+from lowwater.codec.table import TableSchema
+from lowwater_extractor.sources.simulated_rac.cells import (
+    PAD,
+    Cell,
+    Cells,
+    cells_of,
+    oracle_column,
+    row_bytes,
+    sizes_of,
+)
+from lowwater_extractor.sources.simulated_rac.kdo import (
+    FIRST,
+    GROUP_DELETE,
+    GROUP_INSERT,
+    GROUP_UPDATE,
+    HEAD,
+    ITL,
+    LAST,
+    WHOLE,
+    Kdo,
+    Place,
+    packed_row,
+)
+from lowwater_extractor.sources.simulated_rac.log import Form
+from lowwater_extractor.sources.simulated_rac.pairs import (
+    DELETE_MANY,
+    FORWARD,
+    INSERT_MANY,
+    KDO_UNDO,
+    OVERWRITE,
+    Pair,
+    Segment,
+)
+from lowwater_extractor.sources.simulated_rac.pieces import Group, PieceMaker, Pieces, piece_of
 
 Row = Sequence[Any]
-#: (before and after image together, or one of them) → (before, after)
-Decoded = tuple[Row | None, Row | None]
 
-_FIXED = {
-    Kind.BOOLEAN: "?",
-    Kind.INT32: "i",
-    Kind.INT64: "q",
-    Kind.FLOAT32: "f",
-    Kind.FLOAT64: "d",
-    Kind.DATE: "i",
-    Kind.TIME: "q",
-    Kind.TIMESTAMP: "q",
-    Kind.TIMESTAMPTZ: "q",
-}
-_LENGTH = struct.Struct("<I")
-_BITMAP = struct.Struct("<Q")
-#: decimals of this precision and below are stored as 64-bit whole numbers
-_DECIMAL_DIGITS_MAX = 18
-_DECIMALS_KEPT = 100_000
+#: the data file that all tables are in; its tablespace is a smallfile one, so the file is a part of the address
+DATA_FILE = 24
+TABLESPACE = 6
+FIRST_OBJECT = 72726
+#: blocks of one table, and rows in a block
+BLOCKS_PER_TABLE, ROWS_PER_BLOCK = 1 << 16, 100
+_FILE_BLOCKS = 1 << 21
+#: blocks for pieces that are not the head of a row
+OVERFLOW_BLOCKS = 1 << 12
+COLUMNS_PER_PIECE_MAX = 255
+PIECE_BYTES_MAX = 7000
+#: rows that one multi-row change holds: their count is one byte
+ROWS_AT_ONCE_MAX = 200
 
 
-def table_to_json(table: TableSchema) -> dict[str, Any]:
-    columns = [[c.name, _type_to_json(c.type), c.nullable] for c in table.columns]
-    return {
-        "namespace": table.namespace,
-        "table": table.table,
-        "version": table.version,
-        "key": list(table.key),
-        "columns": columns,
-    }
+class RedoTable:
+    """The changes of one table's rows, as pairs of KDOs."""
 
-
-def table_from_json(source: str, raw: dict[str, Any]) -> TableSchema:
-    columns = tuple(Column(name, _type_from_json(kind), nullable) for name, kind, nullable in raw["columns"])
-    return TableSchema(source, raw["namespace"], raw["table"], raw["version"], columns, tuple(raw["key"]))
-
-
-def _type_to_json(kind: Type) -> list[Any]:
-    return [kind.kind.value, kind.precision, kind.scale, _type_to_json(kind.item) if kind.item else None]
-
-
-def _type_from_json(raw: list[Any]) -> Type:
-    return Type(Kind(raw[0]), raw[1], raw[2], _type_from_json(raw[3]) if raw[3] else None)
-
-
-class Decimals(dict[int, Decimal]):
-    """Whole number → decimal of one scale. A log repeats its values, and making a Decimal is slow."""
-
-    def __init__(self, scale: int) -> None:
-        super().__init__()
-        self._scale = scale
-
-    def __missing__(self, unscaled: int) -> Decimal:
-        value = Decimal(unscaled).scaleb(-self._scale)
-        if len(self) >= _DECIMALS_KEPT:
-            self.clear()
-        self[unscaled] = value
-        return value
-
-
-def _format(column: Column) -> str | None:
-    """The struct format of a column that is fixed in width, else None."""
-    if column.type.kind is Kind.DECIMAL:
-        return "q" if column.type.precision <= _DECIMAL_DIGITS_MAX else None
-    return _FIXED.get(column.type.kind)
-
-
-class RowCodec:
-    """Packs and unpacks the rows of one table."""
-
-    def __init__(self, table: TableSchema) -> None:
-        if len(table.columns) > 64:
-            raise LogUnknownError(f"{table.full_name}: simulated_rac takes at most 64 columns")
-        self.table = table
-        self.width = len(table.columns)
-        formats = [_format(column) for column in table.columns]
-        self.fixed = all(formats) and not any(column.nullable for column in table.columns)
-        #: which columns hold decimals, and their values
-        self.decimals = [
-            (at, column.type.scale, Decimals(column.type.scale))
-            for at, column in enumerate(table.columns)
-            if column.type.kind is Kind.DECIMAL
+    def __init__(
+        self,
+        form: Form,
+        schema: TableSchema,
+        number: int,
+        *,
+        supplemental: str = "all",
+        piece_bytes_max: int = PIECE_BYTES_MAX,
+        migrate_bytes: int = 0,
+    ) -> None:
+        """`supplemental`: "all", "key" or "none". A row that grows by `migrate_bytes` leaves its block (0: never)."""
+        if supplemental not in ("all", "key", "none"):
+            raise ValueError(f"supplemental logging is all, key or none, not {supplemental!r}")
+        self.schema = schema
+        self.name = schema.full_name
+        self.columns = [oracle_column(column, at) for at, column in enumerate(schema.columns, 1)]
+        self.key = [at for at, column in enumerate(schema.columns) if column.name in schema.key]
+        first = DATA_FILE << 22 | (128 + (number - 1) * (BLOCKS_PER_TABLE + OVERFLOW_BLOCKS)) % _FILE_BLOCKS
+        object_id = FIRST_OBJECT + 2 * (number - 1)
+        self.segment = Segment(object_id, object_id, TABLESPACE, DATA_FILE, first)
+        self.index = Segment(object_id + 1, object_id + 1, TABLESPACE, DATA_FILE, first + 1)
+        self._cells = [
+            cells_of(each, column.type.kind) for each, column in zip(self.columns, schema.columns, strict=True)
         ]
-        joined = "".join(format_ or "" for format_ in formats) if self.fixed else ""
-        self.one = struct.Struct("<" + joined)
-        self.two = struct.Struct("<" + joined * 2)
-        self._singles = [struct.Struct("<" + format_) if format_ else None for format_ in formats]
+        self._piece_bytes_max = piece_bytes_max
+        self._migrate_bytes = migrate_bytes
+        self._kdo = Kdo(form, first)
+        self._pieces = PieceMaker(self.segment, self._kdo, self.key, supplemental)
+        self._one_key = self.key[0] if len(self.key) == 1 else -1
+        self._overflow = 0
+        #: rows that do not lie where their key says, by key: the places of their pieces, and their first columns
+        self._special: dict[tuple[Cell, ...], Pieces] = {}
+        #: every row is in one piece, where its key of one column says
+        self._small = not migrate_bytes and self._one_key >= 0 and self._largest() <= piece_bytes_max - 64
+        self._insert_group = self._pieces.group(GROUP_INSERT, 0, 1)
+        self._delete_group = self._pieces.group(GROUP_DELETE, 1, 0)
 
-    # --- writing
+    def _largest(self) -> int:
+        wide = len(self.columns) > COLUMNS_PER_PIECE_MAX
+        return 1 << 30 if wide else sum(column.length for column in self.columns)
 
-    def pack(self, row: Row) -> bytes:
-        if len(row) != self.width:
-            raise ValueError(f"{self.table.full_name} has {self.width} columns, the row has {len(row)}")
-        if self.decimals:
-            row = list(row)
-            for at, scale, _ in self.decimals:
-                if self._singles[at] is not None and row[at] is not None:
-                    row[at] = int(Decimal(row[at]).scaleb(scale))
-        return self.one.pack(*row) if self.fixed else self._pack_general(row)
+    def encode(self, row: Row) -> list[Cell]:
+        if len(row) != len(self._cells):
+            raise ValueError(f"{self.name} has {len(self._cells)} columns, the row has {len(row)}")
+        return [cell(value) for cell, value in zip(self._cells, row, strict=True)]
 
-    def _pack_general(self, row: Row) -> bytes:
-        nulls = sum(1 << at for at, value in enumerate(row) if value is None)
-        parts = [_BITMAP.pack(nulls)]
-        for column, single, value in zip(self.table.columns, self._singles, row, strict=True):
-            if value is None:
+    # --- one row
+
+    def insert(self, row: Row) -> list[Pair]:
+        cells = self.encode(row)
+        cuts = self._cuts(cells)
+        head = self._home(row, cells)
+        if len(cuts) == 1:
+            return [self._pieces.insert(head, cells, WHOLE, None, self._insert_group)]
+        places = [head, *[self._new_place() for _ in cuts[1:]]]
+        self._special[self._key_of(cells)] = Pieces(places, cuts)
+        pairs: list[Pair] = []
+        # the last piece first: each one names the next
+        for at in reversed(range(len(cuts))):
+            fb = (HEAD | FIRST if at == 0 else 0) | (LAST if at == len(cuts) - 1 else 0)
+            after = places[at + 1] if at + 1 < len(cuts) else None
+            # of the group, first and last are those in the log, not those in the row
+            mark = (FIRST if at == len(cuts) - 1 else 0) | (LAST if at == 0 else 0)
+            group = self._pieces.group(GROUP_INSERT, 0, cuts[at] + 1, mark, head)
+            pairs.append(self._pieces.insert(places[at], piece_of(cells, cuts, at), fb, after, group, head, not pairs))
+        return pairs
+
+    def delete(self, row: Row) -> list[Pair]:
+        cells = self.encode(row)
+        found = self._pieces_of(row, cells)
+        places, cuts = found.places, found.cuts
+        if len(cuts) == 1:
+            return [self._pieces.delete(places[0], cells, WHOLE, None, self._delete_group)]
+        pairs: list[Pair] = []
+        for at, place in enumerate(places):
+            mark = (FIRST if at == 0 else 0) | (LAST if at == len(places) - 1 else 0)
+            piece = piece_of(cells, cuts, at)
+            group = self._pieces.group(GROUP_DELETE, cuts[at] + 1 if piece else 0, 0, mark, places[0])
+            after = places[at + 1] if at + 1 < len(places) else None
+            pairs.append(self._pieces.delete(place, piece, found.flags(at), after, group, not pairs))
+        return pairs
+
+    def update(self, before: Row, after: Row) -> list[Pair]:
+        old, new = self.encode(before), self.encode(after)
+        if self._small and not self._special and old[self._one_key] == new[self._one_key]:
+            place = self._home(before, old)
+            return [self._pieces.update(place, place, old, new, 0, WHOLE, FIRST | LAST, True)]
+        found = self._pieces_of(before, old)
+        places, moves = found.places, self._migrates(old, new, found)
+        if moves:
+            found = Pieces([places[0], self._new_place()], [0, 0])
+        if found.kept or any(old[at] != new[at] for at in self.key):
+            found.kept = True
+            self._special[self._key_of(new)] = found
+        if moves:
+            return self._migrate(places, found.places[1], old, new)
+        if len(found.cuts) == 1:
+            return [self._pieces.update(places[0], places[0], old, new, 0, WHOLE, FIRST | LAST, True)]
+        return self._update_pieces(found, old, new)
+
+    def _pieces_of(self, row: Row, cells: Cells) -> Pieces:
+        """Where the pieces of a row lie. It may have been there before the simulation began."""
+        found = self._special.pop(self._key_of(cells), None) if self._special else None
+        if found is None:
+            cuts = self._cuts(cells)
+            found = Pieces([self._home(row, cells), *[self._new_place() for _ in cuts[1:]]], cuts)
+        return found
+
+    # --- many rows in one block
+
+    def insert_many(self, rows: Sequence[Row]) -> list[Pair]:
+        """Rows of one statement; one pair for those of a block. Rows that do not fit a piece come by themselves."""
+        return self._many(rows, INSERT_MANY)
+
+    def delete_many(self, rows: Sequence[Row]) -> list[Pair]:
+        return self._many(rows, DELETE_MANY)
+
+    def _many(self, rows: Sequence[Row], code: int) -> list[Pair]:
+        one = self.insert if code == INSERT_MANY else self.delete
+        pairs: list[Pair] = []
+        block: list[tuple[Place, Cells]] = []
+        for row in rows:
+            cells = self.encode(row)
+            special = self._special and self._key_of(cells) in self._special
+            if special or len(self._cuts(cells)) > 1:
+                pairs += self._block_of(block, code)
+                pairs += one(row)
+                block = []
                 continue
-            if single is not None:
-                parts.append(single.pack(value))
+            place = self._home(row, cells)
+            size = sum(row_bytes(sizes_of(each)) for _, each in block) + row_bytes(sizes_of(cells))
+            if block and (block[0][0][0] != place[0] or len(block) == ROWS_AT_ONCE_MAX or size > self._piece_bytes_max):
+                pairs += self._block_of(block, code)
+                block = []
+            block.append((place, cells))
+        return pairs + self._block_of(block, code)
+
+    def _block_of(self, block: list[tuple[Place, Cells]], code: int) -> list[Pair]:
+        if not block:
+            return []
+        kdo, inserted = self._kdo, code == INSERT_MANY
+        dba, slots = block[0][0][0], [place[1] for place, _ in block]
+        rows = [packed_row(cells, WHOLE, ITL if inserted else 0, kdo.order) for _, cells in block]
+        data = b"".join(rows)
+        words_size, words = kdo.words([len(row) for row in rows])
+        gone_size, gone = kdo.many(dba, DELETE_MANY | (KDO_UNDO if inserted else 0), slots)
+        come_size, come = kdo.many(dba, INSERT_MANY | (0 if inserted else KDO_UNDO), slots)
+        brief: Group = (gone_size,), gone
+        whole: Group = (
+            (come_size, words_size, len(data)),
+            come + words + data + PAD[len(data) & 3],
+        )
+        redo, undo = (whole, brief) if inserted else (brief, whole)
+        group = self._insert_group if inserted else self._delete_group
+        return [Pair(self.segment, code, dba, *redo, *undo, *group, len(block))]
+
+    # --- pieces
+
+    def _update_pieces(self, pieces: Pieces, old: Cells, new: Cells) -> list[Pair]:
+        """Each piece that has a changed column; of the others only what supplemental logging wants of them."""
+        places, cuts = pieces.places, pieces.cuts
+        parts = [(at, piece_of(old, cuts, at), piece_of(new, cuts, at)) for at in range(len(cuts))]
+        changed = [at for at, was, now in parts if was != now] or [len(cuts) - 1]
+        touched = [part for part in parts if part[0] in changed or self._pieces.wanted(cuts[part[0]], len(part[1]))]
+        pairs: list[Pair] = []
+        for at, was, now in touched:
+            mark = (FIRST if not pairs else 0) | (LAST if len(pairs) == len(touched) - 1 else 0)
+            if at in changed:
+                flags = pieces.flags(at)
+                pair = self._pieces.update(places[at], places[0], was, now, cuts[at], flags, mark, not pairs)
             else:
-                text = value if isinstance(value, bytes) else _to_text(column.type, value).encode()
-                parts.append(_LENGTH.pack(len(text)) + text)
-        return b"".join(parts)
+                pair = self._pieces.supplement(places[at], places[0], was, cuts[at], mark, not pairs)
+            pairs.append(pair)
+        return pairs
 
-    # --- reading
+    def _migrate(self, places: list[Place], moved: Place, old: Cells, new: Cells) -> list[Pair]:
+        """The row goes into another block, and what stays of it only points there."""
+        head = places[0]
+        come = self._pieces.insert(
+            moved, new, FIRST | LAST, None, self._pieces.group(GROUP_UPDATE, 0, 1, FIRST, head), head
+        )
+        if len(places) > 1:
+            # not for the first time
+            gone = self._pieces.delete(
+                places[1], old, FIRST | LAST, None, self._pieces.group(GROUP_UPDATE, 1, 0, 0, head), counts=False
+            )
+            group = self._pieces.group(GROUP_UPDATE, 0, 0, LAST, head)
+            redo = self._kdo.forward(head, FORWARD, moved, ITL)
+            undo = self._kdo.forward(head, FORWARD | KDO_UNDO, places[1], 0)
+            return [come, gone, Pair(self.segment, FORWARD, head[0], (32,), redo, (32,), undo, *group, 0)]
+        group = self._pieces.group(GROUP_UPDATE, 1, 0, LAST, head)
+        size, redo = self._kdo.insert(head, OVERWRITE, HEAD, (), None, moved, ITL)
+        sizes = sizes_of(old)
+        was, undo = self._kdo.insert(head, OVERWRITE | KDO_UNDO, WHOLE, sizes, None, None, 0)
+        fields = b"".join([undo, *[cell[1] for cell in old]])
+        return [come, Pair(self.segment, OVERWRITE, head[0], (size,), redo, (was, *sizes), fields, *group, 0)]
 
-    def reader(self, op: str) -> Callable[[bytes, int], Decoded]:
-        """(record, where its row images begin) → (before, after); for tables that are not plain structs."""
+    def _migrates(self, old: Cells, new: Cells, found: Pieces) -> bool:
+        if not self._migrate_bytes or len(found.cuts) > 1 + found.is_migrated or len(self._cuts(new)) > 1:
+            return False
+        return row_bytes(sizes_of(new)) - row_bytes(sizes_of(old)) >= self._migrate_bytes
 
-        def update(raw: bytes, at: int) -> Decoded:
-            before, at = self._unpack_one(raw, at)
-            after, _ = self._unpack_one(raw, at)
-            return before, after
+    # --- places
 
-        def insert(raw: bytes, at: int) -> Decoded:
-            return None, self._unpack_one(raw, at)[0]
+    def _key_of(self, cells: Cells) -> tuple[Cell, ...]:
+        return tuple([cells[at] for at in self.key] or cells)
 
-        def delete(raw: bytes, at: int) -> Decoded:
-            return self._unpack_one(raw, at)[0], None
+    def _home(self, row: Row, cells: Cells) -> Place:
+        """Whole numbers lie side by side; of any other key the bytes decide."""
+        value = row[self._one_key] if self._one_key >= 0 else None
+        if type(value) is not int:
+            value = crc32(b"".join([cell[1] for cell in self._key_of(cells)]))
+        block, slot = divmod(value, ROWS_PER_BLOCK)
+        return self.segment.header_dba + 8 + block % (BLOCKS_PER_TABLE - 8), slot
 
-        return {"u": update, "c": insert, "d": delete}[op]
+    def _new_place(self) -> Place:
+        block, slot = divmod(self._overflow, ROWS_PER_BLOCK)
+        self._overflow += 1
+        return self.segment.header_dba + BLOCKS_PER_TABLE + block % OVERFLOW_BLOCKS, slot
 
-    def _unpack_one(self, raw: bytes, at: int) -> tuple[list[Any], int]:
-        row: list[Any] = []
-        if self.fixed:
-            row.extend(self.one.unpack_from(raw, at))
-            at += self.one.size
-        else:
-            (nulls,) = _BITMAP.unpack_from(raw, at)
-            at += _BITMAP.size
-            for bit, (column, single) in enumerate(zip(self.table.columns, self._singles, strict=True)):
-                if nulls >> bit & 1:
-                    row.append(None)
-                elif single is not None:
-                    row.append(single.unpack_from(raw, at)[0])
-                    at += single.size
-                else:
-                    start = at + _LENGTH.size
-                    at = start + _LENGTH.unpack_from(raw, at)[0]
-                    row.append(_from_bytes(column.type, raw[start:at]))
-        for index, _, values in self.decimals:
-            if isinstance(row[index], int):
-                row[index] = values[row[index]]
-        return row, at
-
-
-def _to_text(kind: Type, value: Any) -> str:
-    return json.dumps(value) if kind.kind is Kind.ARRAY else str(value)
-
-
-def _from_bytes(kind: Type, raw: bytes) -> Any:
-    if kind.kind is Kind.BYTES:
-        return raw
-    text = raw.decode()
-    if kind.kind is Kind.DECIMAL:
-        return Decimal(text)
-    return json.loads(text) if kind.kind is Kind.ARRAY else text
+    def _cuts(self, cells: Cells) -> list[int]:
+        """The first columns of the pieces that a row takes."""
+        if self._small:
+            return [0]
+        if len(cells) <= COLUMNS_PER_PIECE_MAX and sum(sizes_of(cells)) <= self._piece_bytes_max - 64:
+            return [0]
+        cuts, size = [0], 0
+        for at, cell in enumerate(cells):
+            if at > cuts[-1] and (at - cuts[-1] == COLUMNS_PER_PIECE_MAX or size + cell[0] + 3 > self._piece_bytes_max):
+                cuts.append(at)
+                size = 0
+            size += cell[0] + 3
+        return cuts

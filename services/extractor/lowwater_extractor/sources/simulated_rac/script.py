@@ -26,13 +26,13 @@ class Script:
             (6, self._rollback_to),
             (20, self._end),
             (4, self._end_together),
-            (5, self._prepare),
-            (4, self._resolve),
+            (12, self._prepare),
+            (10, self._resolve),
             (8, self._flush),
             (8, self._heartbeat),
             (5, self._switch),
             (2, self._close_or_open),
-            (2, self._stop_or_return),
+            (4, self._stop_or_return),
             (1, self._add),
             (2, lambda: self.cluster.delete_acknowledged()),
         ]
@@ -128,7 +128,7 @@ class Script:
             self.cluster.prepare(self._random.choice(usable))
 
     def _resolve(self) -> None:
-        """A prepared transaction is ended by its own instance, or by another where that is gone."""
+        """A prepared transaction is ended by its own instance, or by any other."""
         cluster, alive = self.cluster, self._alive()
         doubtful = [
             txn
@@ -137,7 +137,8 @@ class Script:
         ]
         if doubtful and alive:
             txn = self._random.choice(doubtful)
-            thread = txn.home if cluster.instances[txn.home].alive else self._random.choice(alive)
+            own = cluster.instances[txn.home].alive and self._random.random() < 0.6
+            thread = txn.home if own else self._random.choice(alive)
             if self._random.random() < 0.7:
                 cluster.commit(txn, thread=thread)
             else:

@@ -1,7 +1,8 @@
-"""The source kind `simulated_rac`: reads the log files of a simulated Oracle RAC database."""
+"""The source kind `simulated_rac`: reads the redo logs of a simulated Oracle RAC database."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -14,13 +15,10 @@ from lowwater.errors import SourceError
 from lowwater.positions import Order
 from lowwater.records import Chunk
 from lowwater_extractor.source import Check, Encoders, Stream, TableView
-from lowwater_extractor.sources.simulated_rac.assembly import Assembler
-from lowwater_extractor.sources.simulated_rac.changes import FrameMaker
-from lowwater_extractor.sources.simulated_rac.log import Layout, read_control
-from lowwater_extractor.sources.simulated_rac.resume import Resume, fresh, resumed
-from lowwater_extractor.sources.simulated_rac.rows import table_from_json
-from lowwater_extractor.sources.simulated_rac.stream import SimulatedRacStream
-from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.sources.oracle.capture import RedoOptions, redo_stream
+from lowwater_extractor.sources.oracle.changes import FrameMaker
+from lowwater_extractor.sources.simulated_rac.layout import Layout, replace_file
+from lowwater_extractor.sources.simulated_rac.view import SimulatedTables, SimulatedView
 
 
 class SimulatedRacConfig(BaseModel):
@@ -28,8 +26,6 @@ class SimulatedRacConfig(BaseModel):
 
     #: where the cluster writes its logs
     directory: Path
-    #: also publish system transactions; their SCNs count either way
-    include_system: bool = False
     #: what to do about transactions that are open at the start of capture, with the log of their begin gone
     open_at_start: Literal["refuse", "leave_out"] = "refuse"
     #: rows of open transactions in memory; past this they go to disk
@@ -40,7 +36,7 @@ class SimulatedRacConfig(BaseModel):
 
 
 class SimulatedRac:
-    """One simulated cluster as a source."""
+    """One simulated cluster as a source: its logs are read as those of a real one are."""
 
     kind: ClassVar[str] = "simulated_rac"
     config_model: ClassVar[type[BaseModel]] = SimulatedRacConfig
@@ -50,11 +46,14 @@ class SimulatedRac:
         self.config = config
         self._layout = Layout(config.directory)
 
+    def _view(self) -> SimulatedView:
+        return SimulatedView(self.name, self._layout)
+
     def incarnation(self) -> str:
-        return read_control(self._layout).incarnation
+        return self._view().incarnation()
 
     def discover(self) -> list[TableSchema]:
-        return [table_from_json(self.name, raw) for raw in read_control(self._layout).tables.values()]
+        return [version.schema for version in self._view().dictionary().last()]
 
     def check(self) -> list[Check]:
         is_there = self._layout.control.exists()
@@ -62,34 +61,20 @@ class SimulatedRac:
         return [Check("directory", is_there, where, "start the cluster: it writes its control file there first")]
 
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
-        control = read_control(self._layout)
-        left_out: list[tuple[int, str, str]] = []
-        if resumes:
-            saved = {number: Resume.unpack(data) for number, data in resumes.items()}
-            places = resumed(self.name, control, saved)
-        else:
-            leave_out = self.config.open_at_start == "leave_out"
-            places, left_out = fresh(self.name, self._layout, control, leave_out=leave_out)
-        space = SpillSpace(self.config.spill_directory)
-        assembler = Assembler(
-            self.name,
-            FrameMaker(self.name, lambda: read_control(self._layout).tables, encoders),
-            space,
-            include_system=self.config.include_system,
+        view = self._view()
+        tables = SimulatedTables(view, self._layout)
+        maker = FrameMaker(self.name, tables.dictionary, encoders)
+        options = RedoOptions(
+            leave_out=self.config.open_at_start == "leave_out",
             spill_bytes_max=self.config.spill_bytes_max,
-        )
-        return SimulatedRacStream(
-            self.name,
-            self._layout,
-            control,
-            places,
-            marks,
-            assembler,
-            space,
+            spill_directory=self.config.spill_directory,
             read_bytes=self.config.read_bytes,
-            left_out=left_out,
-            announce=places.keys() != resumes.keys(),
         )
+        return redo_stream(self.name, view, maker, tables.captured, resumes, marks, options, self._acknowledged)
+
+    def _acknowledged(self, sequences: dict[int, int]) -> None:
+        """Logs before these are no longer needed: the cluster may delete them."""
+        replace_file(self._layout.acknowledged, json.dumps(sequences).encode())
 
     def tables_to_copy(self) -> list[TableSchema]:
         """None: start capture before the cluster's first transaction, and all rows come from the log."""

@@ -1,314 +1,310 @@
-"""Transactions of the simulated RAC database: one SCN clock, N instances that write the log files.
+"""Transactions of the simulated cluster: branches, changes, undo, the ways back, commits.
 
-Everything happens when a caller says so, one step after the other, so that a script (or a seed) gives the
-same files each time. What the database promises, and the reader rests on:
-
-- the SCN never falls; a thread's records have SCNs that do not fall; a commit takes a new SCN (two threads may
-  share one: `commit_together`)
-- a change that follows one of the same transaction in another thread has a higher SCN, as the message between
-  the instances carries it
-- opening a thread takes a new SCN: all its redo lies above every SCN that was current before
-- a transaction is in the control file's list until its closing record is in the log
-- before a transaction that is in several threads is closed, its records in the others are in their logs
+- A transaction begins with its first change, not before: one without a change leaves nothing in the log. Only a
+  system transaction says that it begins.
+- For the log a transaction is in one thread. An XA transaction has a branch in every thread where it changes something,
+  each with an xid of its own and a commit of its own, all with one SCN; the history has an entry for each. Branches are
+  prepared before they commit. Where a branch's instance is gone, another one writes its end.
+- Every change that is rolled back is written once more the other way round, the newest first.
+- Commit times are in seconds.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lowwater.codec.table import TableSchema
-from lowwater_extractor.sources.simulated_rac import log
-from lowwater_extractor.sources.simulated_rac.history import Committed, LoggedChange, Transaction, history_line
-from lowwater_extractor.sources.simulated_rac.instance import Flushed, Instance
-from lowwater_extractor.sources.simulated_rac.rows import Row, RowCodec, table_to_json
+from lowwater_extractor.sources.simulated_rac.history import Branch, LoggedChange, Transaction
+from lowwater_extractor.sources.simulated_rac.instance import Instance
+from lowwater_extractor.sources.simulated_rac.log import Form
+from lowwater_extractor.sources.simulated_rac.logs import Logs
+from lowwater_extractor.sources.simulated_rac.noise import Noise
+from lowwater_extractor.sources.simulated_rac.pairs import DELETE, INSERT, SESSION_SYSTEM, Pair, UndoSegment
+from lowwater_extractor.sources.simulated_rac.rows import RedoTable, Row
+from lowwater_extractor.sources.simulated_rac.vectors import Vectors
 
-TIME_START_US = 1_700_000_000_000_000
+_SECOND_US = 1_000_000
+#: the file of thread t's undo tablespace is this and t
+_UNDO_FILE = 100
 
 
-class Transactions:
-    """All but the coming and going of instances, which is `Cluster`'s."""
+class Transactions(Logs):
+    """All but tables and the coming and going of instances, which are `Cluster`'s."""
 
-    #: an XA transaction with records in several threads is one transaction with one xid
-    joins_branches = True
-
-    def __init__(
-        self,
-        directory: Path | str,
-        *,
-        groups: int = 3,
-        log_bytes: int = 1 << 20,
-        lwn_bytes: int = 1 << 18,
-        first_scn: int = 1000,
-        database: int = 4711,
-        now_us: Callable[[], int] | None = None,
-        keep_history: bool = True,
-        history_file: bool = False,
-        history_in_memory: bool = True,
-    ) -> None:
-        if groups < 2:
-            raise ValueError("a thread needs at least two log groups")
-        self.layout = log.Layout(Path(directory))
-        for name in ("online", "archive"):
-            (self.layout.root / name).mkdir(parents=True, exist_ok=True)
-        self.scn = first_scn
-        self.groups, self.log_bytes, self.lwn_bytes = groups, log_bytes, lwn_bytes
-        self.database, self.resetlogs = database, 1
-        self._now_us = now_us
-        self._time_us = TIME_START_US
-        #: transactions remember their changes: for the history, and for rollback to a savepoint
-        self.keep_history = keep_history
-        self._history_in_memory = history_in_memory
-        self._history_file = self.layout.history.open("a") if history_file else None
-        #: every committed transaction that changed something and whose commit is in the log
-        self.history: list[Committed] = []
-        self.open: dict[int, Transaction] = {}
-        self._places: dict[tuple[int, int], log.OpenTransaction] = {}
-        self._codecs: dict[str, tuple[int, RowCodec]] = {}
-        self._tables: dict[int, dict[str, Any]] = {}
+    def __init__(self, directory: Path | str, *, form: Form, noise: int, **options: Any) -> None:
+        super().__init__(directory, **options)
+        self.form = form
+        self._vectors = Vectors(form)
+        self._noise = Noise(self._vectors)
+        self._noise_every, self._changes = noise, 0
         self._xids: dict[int, int] = {}
-        self.instances: dict[int, Instance] = {}
+        #: threads whose next transaction is the first of its session
+        self._new_session: set[int] = set()
 
-    # --- what the others need
+    def table_of(self, transaction: Transaction, name: str) -> RedoTable:
+        raise NotImplementedError
 
-    def now_us(self) -> int:
-        if self._now_us is not None:
-            self._time_us = max(self._time_us, self._now_us())
-        else:
-            self._time_us += 1000
-        return self._time_us
-
-    def advance(self, by: int = 1) -> int:
-        """The SCN clock goes on, as it does with time."""
-        self.scn += by
-        return self.scn
-
-    def add_table(self, table: TableSchema) -> None:
-        number = len(self._tables) + 1
-        self._codecs[table.full_name] = (number, RowCodec(table))
-        self._tables[number] = table_to_json(table)
-        if self.instances:
-            self.write_control()
-
-    def write_control(self) -> None:
-        control = log.Control(
-            database=self.database,
-            resetlogs=self.resetlogs,
-            current_scn=self.scn,
-            groups=self.groups,
-            threads={number: instance.info() for number, instance in self.instances.items()},
-            open=list(self._places.values()),
-            tables=self._tables,
-        )
-        log.write_control(self.layout, control)
-
-    def close(self) -> None:
-        for instance in self.instances.values():
-            instance.shut()
-        if self._history_file is not None:
-            self._history_file.close()
-
-    # --- transactions
-
-    def _new_xid(self, thread: int) -> int:
-        number = self._xids.get(thread, 0) + 1
-        self._xids[thread] = number
-        # undo segment, slot, wrap: an undo segment belongs to one instance, so no two share an xid
-        return (thread * 16 + number % 16) << 48 | (number // 16 % 32) << 32 | (number // 512 + 1)
+    # --- begin
 
     def begin(self, thread: int, *, system: bool = False, xa: bool = False) -> Transaction:
-        xid = self._new_xid(thread)
-        transaction = Transaction(xid, thread, system, xa, [])
-        self.open[xid] = transaction
-        self._join(transaction, thread)
+        self.running(thread)
+        transaction = Transaction(self._new_xid(thread), thread, system, xa)
+        self._slots.add(transaction.xid >> 32)
+        self.open[transaction.xid] = transaction
+        if system:
+            self._begin_alone(self._join(transaction, thread))
         return transaction
 
-    def _join(self, transaction: Transaction, thread: int) -> None:
-        flags = (log.FLAG_SYSTEM if transaction.system else 0) | (log.FLAG_XA if transaction.xa else 0)
-        self._record(transaction, thread, log.BEGIN | flags, b"\0")
+    def _begin_alone(self, branch: Branch) -> None:
+        scn = self._clock(branch.owner, branch.thread)
+        session = self._session(branch.thread)
+        self._put(branch, branch.thread, scn, self._vectors.begin_alone(branch.segment, scn, session))
+
+    def _new_xid(self, thread: int) -> int:
+        """A slot is taken again only when its last transaction is closed."""
+        while True:
+            number = self._xids[thread] = self._xids.get(thread, 0) + 1
+            # undo segment, slot, wrap: an undo segment belongs to one instance, so no two share an xid
+            xid = (thread * 16 + number % 16) << 48 | (number // 16 % 32) << 32 | (number // 512 + 1)
+            if xid >> 32 not in self._slots:
+                return xid
+
+    def _join(self, transaction: Transaction, thread: int) -> Branch:
+        """A branch in this thread: the transaction's own, or a further one of an XA transaction."""
+        if thread != transaction.home and not transaction.xa:
+            raise ValueError("only an XA transaction changes rows in several threads")
+        xid = transaction.xid if thread == transaction.home else self._new_xid(thread)
+        usn, slot, wrap = xid >> 48, xid >> 32 & 0xFFFF, xid & 0xFFFF_FFFF
+        segment = UndoSegment(
+            usn=usn,
+            slot=slot,
+            wrap=wrap,
+            file=_UNDO_FILE + thread,
+            header_dba=0x80 + 16 * (usn % 16),
+            dba=0x400 + usn % 16 * 0x1000 + self._xids[thread] % 0x1000,
+            sequence=wrap & 0x7FFF,
+            record=0,
+            xid=self._vectors.xid(usn, slot, wrap),
+            flags=SESSION_SYSTEM if transaction.system else 0,
+        )
+        branch = Branch(xid, thread, segment, transaction)
+        self._slots.add(xid >> 32)
+        self._branches[xid] = transaction.branches[thread] = branch
+        transaction.threads.append(thread)
+        return branch
+
+    def _session(self, thread: int) -> bool:
+        if thread not in self._new_session:
+            return False
+        self._new_session.discard(thread)
+        return True
+
+    # --- changes
 
     def insert(self, transaction: Transaction, table: str, row: Row, thread: int | None = None) -> None:
-        self._change(transaction, thread, log.ROW_INSERT, table, None, row)
+        pairs = self.table_of(transaction, table).insert(row)
+        self._write(transaction, thread, table, pairs, "c", [(None, row)])
 
     def update(self, transaction: Transaction, table: str, before: Row, after: Row, thread: int | None = None) -> None:
-        self._change(transaction, thread, log.ROW_UPDATE, table, before, after)
+        pairs = self.table_of(transaction, table).update(before, after)
+        self._write(transaction, thread, table, pairs, "u", [(before, after)])
 
     def delete(self, transaction: Transaction, table: str, row: Row, thread: int | None = None) -> None:
-        self._change(transaction, thread, log.ROW_DELETE, table, row, None)
+        pairs = self.table_of(transaction, table).delete(row)
+        self._write(transaction, thread, table, pairs, "d", [(row, None)])
 
-    def _change(
+    def insert_many(self, transaction: Transaction, table: str, rows: Sequence[Row], thread: int | None = None) -> None:
+        """The rows of one statement; those of one block are one change in the log."""
+        pairs = self.table_of(transaction, table).insert_many(rows)
+        self._write(transaction, thread, table, pairs, "c", [(None, row) for row in rows])
+
+    def delete_many(self, transaction: Transaction, table: str, rows: Sequence[Row], thread: int | None = None) -> None:
+        pairs = self.table_of(transaction, table).delete_many(rows)
+        self._write(transaction, thread, table, pairs, "d", [(row, None) for row in rows])
+
+    def ddl(self, transaction: Transaction, table: str, text: str) -> None:
+        """A DDL statement on a table, in a transaction's redo. The dictionary is the caller's matter."""
+        branch = self._branch(transaction, transaction.home)
+        if branch.segment.begin_scn < 0:
+            self._begin_alone(branch)
+        scn = self._clock(transaction, branch.thread)
+        object_id = self.table_of(transaction, table).segment.object_id
+        self._put(branch, branch.thread, scn, self._vectors.ddl(branch.segment, scn, object_id, text))
+
+    def _write(
         self,
         txn: Transaction,
         thread: int | None,
-        code: int,
         table: str,
-        before: Row | None,
-        after: Row | None,
+        pairs: Sequence[Pair],
+        op: str,
+        rows: Sequence[tuple[Row | None, Row | None]],
     ) -> None:
         thread = thread or txn.home
-        if thread not in txn.threads:
-            if not txn.xa:
-                raise ValueError("only an XA transaction changes rows in several threads")
-            self._join(txn, thread)
-        number, codec = self._codecs[table]
-        code |= number
-        images = b"".join(codec.pack(row) for row in (before, after) if row is not None)
-        self._record(txn, thread, code, code.to_bytes(4, "little") + images)
+        instance = self.running(thread)
+        branch = txn.branches.get(thread) or self._branch(txn, thread)
+        scn = self._clock(txn, thread)
+        new = thread in self._new_session and self._session(thread)
+        for pair in pairs:
+            if instance.buffered >= self.lwn_bytes:
+                # one statement can be larger than a log
+                self.flush(thread)
+                scn = self._clock(txn, thread)
+            self._change(branch, instance, scn, pair, new)
+        if self._noise_every:
+            self._make_noise(branch, instance, scn, table, pairs)
         if self.keep_history:
-            old, new = (None if row is None else tuple(row) for row in (before, after))
-            change = LoggedChange(log.OPERATIONS[code & log.OPERATION], table, old, new)
-            txn.changes.append((thread, change))
+            for before, after in rows:
+                old, now = (None if row is None else tuple(row) for row in (before, after))
+                txn.changes.append((thread, LoggedChange(op, table, old, now)))
+        if instance.buffered >= self.lwn_bytes:
+            self.flush(thread)
+
+    def _change(self, branch: Branch, instance: Instance, scn: int, pair: Pair, new: bool = False) -> None:
+        record, undo = self._vectors.change(branch.segment, scn, pair, new)
+        branch.undo.append(undo)
+        instance.record(scn, branch.xid, record)
+        instance.changed(branch.undo)
+
+    def _make_noise(self, branch: Branch, instance: Instance, scn: int, table: str, pairs: Sequence[Pair]) -> None:
+        self._changes += 1
+        if self._changes % self._noise_every:
+            return
+        instance.record(scn, None, self._noise.record(scn))
+        if pairs[0].code in (INSERT, DELETE) and self._changes // self._noise_every % 2:
+            key, where = (4, self._changes.to_bytes(4)), (pairs[0].dba, 0)
+            of = self.table_of(branch.owner, table)
+            self._change(branch, instance, scn, self._noise.index_entry(of, key, where, pairs[0].code == INSERT))
+
+    # --- rollback
 
     def savepoint(self, transaction: Transaction) -> int:
         return len(transaction.changes)
 
     def rollback_to(self, transaction: Transaction, savepoint: int) -> None:
-        """Each change behind the savepoint is cancelled by an undo record, the newest first."""
+        """Each change behind the savepoint is taken back, the newest first."""
         if not self.keep_history:
             raise ValueError("rollback to a savepoint needs keep_history")
         while len(transaction.changes) > savepoint:
-            thread, _ = transaction.changes.pop()
-            self._record(transaction, thread, log.UNDO | thread, b"\0")
+            thread, _ = transaction.changes[-1]
+            branch = transaction.branches[thread]
+            count = next(undo.changes for undo in reversed(branch.undo) if undo.changes)
+            if len(transaction.changes) - count < savepoint:
+                raise ValueError("a savepoint cannot lie inside a statement")
+            self._take_back(branch, thread)
+            del transaction.changes[-count:]
+
+    def _take_back(self, branch: Branch, writer: int) -> None:
+        """The newest change, in all its pieces, and what came with it."""
+        instance = self.running(writer)
+        while branch.undo:
+            # each one by the clock: the one before may have filled the buffer, and so an LWN
+            scn = self._clock(branch.owner, writer)
+            undo = branch.undo.pop()
+            instance.changed(branch.undo, undo)
+            self._put(branch, writer, scn, self._vectors.take_back(branch.segment, scn, undo))
+            if undo.changes:
+                break
+
+    def rollback(self, transaction: Transaction, *, thread: int | None = None, flush: bool = True) -> None:
+        """`thread` writes it where the transaction's own instance is dead."""
+        self.advance()
+        for branch in transaction.branches.values():
+            writer = self._writer(branch, thread)
+            while branch.undo:
+                self._take_back(branch, writer)
+        self._end(transaction, thread, committed=False, flush=flush)
+
+    # --- prepare and commit
 
     def prepare(self, transaction: Transaction) -> None:
         """From here on an XA transaction outlives its instances: all its redo is in the logs."""
-        for thread in transaction.threads:
-            self._record(transaction, thread, log.PREPARE, b"\0")
-            self.flush(thread)
+        for branch in list(transaction.branches.values()):
+            scn = self._clock(transaction, branch.thread)
+            self._put(branch, branch.thread, scn, self._vectors.prepare(branch.segment, scn))
+            self.flush(branch.thread)
         transaction.prepared = True
 
     def commit(self, transaction: Transaction, *, thread: int | None = None, flush: bool = True) -> int:
         """Returns the commit SCN. Without `flush` the commit waits in the log buffer and may be lost."""
+        self._prepare_branches([transaction])
         self.advance()
-        self._close(transaction, thread or transaction.home, log.COMMIT, flush)
-        return self.scn
+        return self._end(transaction, thread, committed=True, flush=flush)
 
     def commit_together(self, transactions: Iterable[Transaction]) -> int:
         """Commits on several threads with the same SCN."""
-        self.advance()
-        for transaction in transactions:
-            self._close(transaction, transaction.home, log.COMMIT, flush=False)
+        every = list(transactions)
+        self._prepare_branches(every)
+        # the writers of all of them have to take it
+        writers = {self._writer(branch, None) for each in every for branch in each.branches.values()}
+        self.scn = max([self.advance(), *(self.instances[number].floor for number in writers)])
+        for transaction in every:
+            self._end(transaction, None, committed=True, flush=None)
         self.flush()
         return self.scn
 
-    def rollback(self, transaction: Transaction, *, thread: int | None = None, flush: bool = True) -> None:
-        """`thread` writes it where the transaction's own instance is dead."""
-        closer = thread or transaction.home
-        self.advance()
-        for member in tuple(transaction.threads):
-            writer = member if self.instances[member].alive else closer
-            standing = sum(each.waiting(transaction.xid, member) for each in self.instances.values())
-            for _ in range(standing):
-                self._record(transaction, writer, log.UNDO | member, b"\0")
-        self._close(transaction, closer, log.ROLLBACK, flush)
+    def _prepare_branches(self, transactions: Iterable[Transaction]) -> None:
+        for transaction in transactions:
+            if len(transaction.branches) > 1 and not transaction.prepared:
+                self.prepare(transaction)
 
-    def _close(self, txn: Transaction, thread: int, code: int, flush: bool) -> None:
-        others = [other for other in txn.threads if other != thread]
-        for other in others:
-            self.flush(other)
-        time_us = self.now_us()
-        data = log.TIME.pack(time_us)
-        if others:
-            code |= log.FLAG_CROSS
-            data += b"".join(other.to_bytes(2, "little") for other in others)
-        closing = (thread, self.scn, time_us, code & log.OPERATION == log.COMMIT)
-        self._record(txn, thread, code, data, closing)
-        if flush:
-            self.flush(thread)
+    def _end(self, transaction: Transaction, thread: int | None, *, committed: bool, flush: bool | None) -> int:
+        """All branches end with one SCN. `flush` None: the caller does it."""
+        self._check_open(transaction)
+        branches = list(transaction.branches.values())
+        writers = [self._writer(branch, thread) for branch in branches]
+        for branch, writer in zip(branches, writers, strict=True):
+            if writer != branch.thread and self.instances[branch.thread].alive:
+                self.flush(branch.thread)
+        scn = self.scn = max([self.scn, *[self.running(writer).floor for writer in writers]])
+        time_us = self.now_us() // _SECOND_US * _SECOND_US
+        transaction.closing = (thread or transaction.home, scn, time_us, committed)
+        end = self._vectors.commit if committed else self._vectors.rollback
+        for branch, writer in zip(branches, writers, strict=True):
+            branch.closing = (writer, scn, time_us, committed)
+            record = end(branch.segment, scn, time_us // _SECOND_US)
+            self.instances[writer].record(scn, branch.xid, record, closes=True)
+        if not branches:
+            self._gone(transaction)
+        elif flush or (flush is not None and len(branches) > 1):
+            for writer in dict.fromkeys(writers):
+                self.flush(writer)
+        return scn
 
-    def _record(
-        self,
-        txn: Transaction,
-        thread: int,
-        code: int,
-        data: bytes,
-        closing: tuple[int, int, int, bool] | None = None,
-    ) -> None:
-        instance = self.instances[thread]
-        if not instance.alive:
-            raise ValueError(f"instance {thread} is not running")
+    def _writer(self, branch: Branch, closer: int | None) -> int:
+        """A branch's own instance ends it if that is there, or whichever was told to."""
+        home = branch.owner.home
+        if self.instances[branch.thread].alive and (closer is None or closer == home or len(branch.owner.branches) > 1):
+            return branch.thread
+        return closer or home
+
+    # --- records
+
+    def _check_open(self, transaction: Transaction) -> None:
+        if transaction.closing is not None:
+            raise ValueError(f"transaction {transaction.txid} is closed")
+
+    def _branch(self, transaction: Transaction, thread: int) -> Branch:
+        self._check_open(transaction)
+        self.running(thread)
+        return transaction.branches.get(thread) or self._join(transaction, thread)
+
+    def _clock(self, txn: Transaction, thread: int) -> int:
+        """The SCN of the next record: above what the thread's last LWN has promised, and above the last change of
+        the same transaction in another thread."""
         if txn.closing is not None:
-            raise ValueError(f"transaction {txn.xid:016x} is closed")
-        txn.closing = closing
-        if closing is None:
-            if txn.last_thread not in (0, thread):
-                self.scn += 1
-            txn.last_thread = thread
-            if thread not in txn.threads:
-                txn.threads.append(thread)
-        instance.record(self.scn, txn.xid, code, data)
+            self._check_open(txn)
+        if txn.last_thread not in (0, thread):
+            self.scn += 1
+        txn.last_thread = thread
+        floor = self.instances[thread].floor
+        if self.scn < floor:
+            self.scn = floor
+        return self.scn
+
+    def _put(self, branch: Branch, thread: int, scn: int, record: bytes) -> None:
+        instance = self.running(thread)
+        instance.record(scn, branch.xid, record)
         if instance.buffered >= self.lwn_bytes:
             self.flush(thread)
-
-    # --- logs
-
-    def flush(self, thread: int | None = None) -> None:
-        """The log buffers become LWNs; a full log is switched first."""
-        for number in [thread] if thread else list(self.instances):
-            instance = self.instances[number]
-            if not instance.alive or not instance.buffered:
-                continue
-            if instance.full():
-                # the SCN stays as it is: a record in the buffer may carry exactly the next log's first SCN
-                instance.switch(instance.buffered_scn)
-            flushed = instance.flush(self.now_us())
-            if flushed is not None:
-                self._note(number, flushed)
-        self.write_control()
-
-    def _note(self, thread: int, flushed: Flushed) -> None:
-        for xid, scn in flushed.xids.items():
-            if xid in self.open and (xid, thread) not in self._places:
-                place = log.OpenTransaction(xid, thread, flushed.sequence, flushed.offset, scn)
-                self._places[xid, thread] = place
-        for xid in flushed.closed:
-            self._closed(self.open[xid])
-
-    def _closed(self, txn: Transaction) -> None:
-        """Its closing record is in the log: now it counts."""
-        assert txn.closing is not None
-        thread, scn, time_us, committed = txn.closing
-        del self.open[txn.xid]
-        for number, instance in self.instances.items():
-            self._places.pop((txn.xid, number), None)
-            for member in txn.threads:
-                instance.forget(txn.xid, member)
-        if committed and txn.changes:
-            changes = [change for _, change in txn.changes]
-            entry = Committed(txn.xid, thread, scn, time_us, txn.system, changes)
-            if self._history_in_memory:
-                self.history.append(entry)
-            if self._history_file is not None:
-                self._history_file.write(history_line(entry))
-                self._history_file.flush()
-
-    def switch(self, thread: int) -> None:
-        """The next log's first record may carry exactly the next SCN: a change does not move the clock."""
-        self.flush(thread)
-        self.instances[thread].switch(self.advance())
-        self.write_control()
-
-    def heartbeat(self, thread: int | None = None) -> None:
-        for number in [thread] if thread else list(self.instances):
-            instance = self.instances[number]
-            if instance.alive:
-                self.flush(number)
-                instance.heartbeat(self.advance(), self.now_us())
-        self.write_control()
-
-    def tear(self, thread: int, keep: int) -> None:
-        """The next LWN of this thread is half written, until the next flush."""
-        self.instances[thread].tear(self._time_us, keep)
-
-    def delete_archives(self, thread: int, below: int) -> None:
-        for path in (self.layout.root / "archive").glob(f"thread_{thread}_seq_*.log"):
-            if int(path.stem.rpartition("_")[2]) < below:
-                path.unlink()
-
-    def delete_acknowledged(self) -> None:
-        """What the extractor has acknowledged is let go of."""
-        if self.layout.acknowledged.exists():
-            for thread, sequence in json.loads(self.layout.acknowledged.read_bytes()).items():
-                self.delete_archives(int(thread), int(sequence))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from lowwater.errors import LogCorruptError, SourceError
 from lowwater_extractor.source import ThreadState
 from lowwater_extractor.sources.oracle import dictionary_file
+from lowwater_extractor.sources.oracle.capture import captured_objects
 from lowwater_extractor.sources.oracle.dictionary import Dictionary
-from lowwater_extractor.sources.oracle.discovery import Look, OpenTransaction, Start, Thread
+from lowwater_extractor.sources.oracle.look import Look, OpenTransaction, Start, Thread
+from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.file_header import Identity
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories, LogFiles
-from lowwater_extractor.sources.simulated_rac.log import Layout
+from lowwater_extractor.sources.simulated_rac.layout import Layout
 
 
 class SimulatedView:
@@ -21,17 +24,18 @@ class SimulatedView:
     def __init__(self, source: str, layout: Layout) -> None:
         self._source = source
         self._layout = layout
-        control = self.control()
-        self.container = int(control["container"])
+        control = self._control()
         self.identity = Identity(control["database"], control["resetlogs"])
         self.files: LogFiles = LogDirectories(
             source, self.identity, [layout.root / "online"], [layout.root / "archive"]
         )
 
-    def control(self) -> dict[str, Any]:
-        path = self._layout.control
+    def _control(self) -> Any:
+        return self._read(self._layout.control)
+
+    def _read(self, path: Path) -> Any:
         try:
-            found: dict[str, Any] = json.loads(path.read_bytes())
+            return json.loads(path.read_bytes())
         except FileNotFoundError as error:
             raise SourceError(
                 f"no simulated cluster in {self._layout.root}: {path.name} is missing",
@@ -40,31 +44,49 @@ class SimulatedView:
             ) from error
         except ValueError as error:
             raise LogCorruptError(f"{path} is not JSON: {error}", source=self._source) from error
-        return found
 
     def incarnation(self) -> str:
-        control = self.control()
+        control = self._control()
         return f"{control['database']}.{control['resetlogs']}"
 
-    def dictionary(self) -> Dictionary:
-        return dictionary_file.from_json(self._source, self.control()["dictionary"], str(self._layout.control))
-
     def look(self) -> Look:
-        return _look(self.control())
+        control = self._control()
+        threads = {}
+        for number, info in control["threads"].items():
+            state = ThreadState(info["state"])
+            threads[int(number)] = Thread(int(number), state, True, info["sequence"], info["enabled_scn"], 0, "")
+        return Look(int(control["current_scn"]), threads)
 
     def start(self) -> Start:
-        control = self.control()
-        since = int(control["current_scn"])
-        opened = []
+        control = self._control()
+        since, opened = int(control["current_scn"]), []
         for entry in control["open"]:
-            usn, slot, wrap = entry["xid"] >> 48 & 0xFFFF, entry["xid"] >> 32 & 0xFFFF, entry["xid"] & 0xFFFF_FFFF
-            opened.append(OpenTransaction(entry["thread"], usn, slot, wrap, entry["scn"], self.container))
+            usn, slot, wrap = entry["xid"] >> 48, entry["xid"] >> 32 & 0xFFFF, entry["xid"] & 0xFFFF_FFFF
+            opened.append(OpenTransaction(entry["thread"], usn, slot, wrap, entry["scn"], control["container"]))
         return Start(min([since, *(each.start_scn for each in opened)]), since, opened)
 
+    def dictionary(self) -> Dictionary:
+        path = self._layout.dictionary
+        return dictionary_file.from_json(self._source, self._read(path), str(path))
 
-def _look(control: dict[str, Any]) -> Look:
-    threads = {}
-    for number, info in control["threads"].items():
-        state = ThreadState(info["state"])
-        threads[int(number)] = Thread(int(number), state, True, info["sequence"], info["enabled_scn"], 0, "")
-    return Look(int(control["current_scn"]), threads)
+
+class SimulatedTables:
+    """The dictionary, and what of it is captured: all. The file is replaced before a new table gets its first row."""
+
+    def __init__(self, view: SimulatedView, layout: Layout) -> None:
+        self._view = view
+        self._path = layout.dictionary
+        self.dictionary = Dictionary()
+        self._stamp = (0, 0)
+        self._captured = Captured.of(())
+
+    def captured(self) -> Captured:
+        found = self._path.stat()
+        stamp = (found.st_ino, found.st_mtime_ns)
+        if stamp != self._stamp:
+            # the stamp before the content: what is replaced in between is read again
+            self._stamp = stamp
+            for version in self._view.dictionary():
+                self.dictionary.add(version)
+            self._captured = captured_objects(self.dictionary)
+        return self._captured

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lowwater.errors import IncarnationError, SourceError, StartRefusedError
-from lowwater_extractor.sources.oracle.discovery import OpenTransaction, Start, txid_text
+from lowwater_extractor.sources.oracle.look import OpenTransaction, Start, txid_text
 
 _FORMAT = "logminer 1"
 

@@ -19,7 +19,6 @@ from zoneinfo import ZoneInfo
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError, SourceError
 from lowwater.positions import ORDER_MIN, Order
 from lowwater_extractor.source import SourceTransaction
-from lowwater_extractor.sources.oracle.discovery import txid_text, without_container
 from lowwater_extractor.sources.oracle.logminer.changes import (
     FRAME_MORE_BYTES,
     ChangeMaker,
@@ -40,6 +39,7 @@ from lowwater_extractor.sources.oracle.logminer.contents import (
 )
 from lowwater_extractor.sources.oracle.logminer.opened import Open
 from lowwater_extractor.sources.oracle.logminer.sql_redo import Named, parse, parse_locator
+from lowwater_extractor.sources.oracle.look import txid_text, without_container
 from lowwater_extractor.sources.oracle.taken import Rows
 from lowwater_extractor.spill import SpillSpace
 

@@ -105,11 +105,12 @@ class ThreadReader:
         return lwn
 
     def capture(self, captured: Captured, offset: int | None = None) -> None:
-        """From here on, or from the LWN at `offset` of the open log, other objects are captured."""
+        """From here on, or from the LWN at `offset` of the open log (0: its first one), other objects are captured."""
         self._maker = EventMaker(self._source, self._thread, captured, self._zone, pass_idle=self._pass_idle)
         self._ready.clear()
         if offset is not None:
-            self.offset = offset
+            assert self._head is not None
+            self.offset = offset or self._head.first_offset
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.simulated_rac.redo_walk import Record, block1, records, xor
+from tests.unit.simulated_rac.walk import Record, block1, records, xor
 
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
 from lowwater_extractor.sources.oracle.value_writing import encode_number
+from lowwater_extractor.sources.simulated_rac.cells import whole_number
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.redo_cells import whole_number
-from lowwater_extractor.sources.simulated_rac.redo_cluster import RedoCluster
-from lowwater_extractor.sources.simulated_rac.redo_format import Form, flagged_scn, plain_scn
+from lowwater_extractor.sources.simulated_rac.log import Form, flagged_scn, plain_scn
 from lowwater_extractor.sources.simulated_rac.script import Script
 from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
 
@@ -23,26 +22,26 @@ TABLE = "BANK.ACCOUNTS"
 OPEN = b"\xff" * 8
 
 
-def new_cluster(directory: Path, threads: int = 2, **options: Any) -> RedoCluster:
-    return RedoCluster(directory, threads, tables=BANK, **options)
+def new_cluster(directory: Path, threads: int = 2, **options: Any) -> Cluster:
+    return Cluster(directory, threads, tables=BANK, **options)
 
 
 def account(number: int, cents: int = 100) -> tuple[int, int, int, int]:
     return number, 1, cents, 5
 
 
-def log_of(cluster: RedoCluster, thread: int) -> bytes:
+def log_of(cluster: Cluster, thread: int) -> bytes:
     sequence = cluster.instances[thread].sequence
     return cluster.layout.online(thread, sequence % cluster.groups).read_bytes()
 
 
-def current(cluster: RedoCluster, thread: int) -> list[Record]:
+def current(cluster: Cluster, thread: int) -> list[Record]:
     """The records of the log that is being written."""
     instance = cluster.instances[thread]
     return list(records(log_of(cluster, thread), instance.offset // cluster.form.block_bytes))
 
 
-def opcodes(cluster: RedoCluster, thread: int) -> list[str]:
+def opcodes(cluster: Cluster, thread: int) -> list[str]:
     """Of each record that has vectors, except for what the log writer writes by itself."""
     return [
         " ".join(f"{v.layer}.{v.code}" for v in record.vectors())
@@ -113,8 +112,7 @@ def test_a_torn_lwn_does_not_check_until_it_is_written_again(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_scns_never_fall_and_lwns_keep_their_bounds(tmp_path: Path, seed: int) -> None:
-    cluster = Cluster(tmp_path, 2, tables=BANK, format="redo", log_bytes=8000, lwn_bytes=900, noise=1 + seed % 3)
-    assert isinstance(cluster, RedoCluster)
+    cluster = Cluster(tmp_path, 2, tables=BANK, log_bytes=8000, lwn_bytes=900, noise=1 + seed % 3)
     script = Script(cluster, seed)
     for _ in range(150):
         script.step()
@@ -143,13 +141,23 @@ def _check_bounds(those: list[Record], floor: int) -> int:
     return floor
 
 
-def test_the_control_file_has_the_dictionary(tmp_path: Path) -> None:
+def test_the_dictionary(tmp_path: Path) -> None:
     cluster = new_cluster(tmp_path)
-    raw = json.loads(cluster.layout.control.read_bytes())
-    tables = {table["table"]: table for table in raw["dictionary"]["tables"]}
+    raw = json.loads(cluster.layout.dictionary.read_bytes())
+    tables = {table["table"]: table for table in raw["tables"]}
     assert tables["ACCOUNTS"]["object_id"] == 72726
     assert [column["type"] for column in tables["TRANSFERS"]["columns"]] == [2, 2, 2, 2, 2, 181]
-    assert raw["tables"]["72726"]["table"] == "ACCOUNTS"
+    cluster.add_table(TableSchema("", "BANK", "LATE", 1, (Column("ID", INT64, nullable=False),), ("ID",)))
+    late = json.loads(cluster.layout.dictionary.read_bytes())["tables"][-1]
+    assert (late["table"], late["from_scn"]) == ("LATE", cluster.scn)
+    # what the database changes by itself is not in it
+    txn = cluster.begin(1, system=True)
+    cluster.insert(txn, TABLE, account(1))
+    cluster.commit(txn)
+    objects = {int.from_bytes(v.fields[1][:4], "little") for one in current(cluster, 1) for v in one.vectors()
+               if (v.layer, v.code) == (5, 1) and len(v.fields) > 2}  # fmt: skip
+    assert objects
+    assert not objects & {table["object_id"] for table in [*tables.values(), late]}
 
 
 # --- transactions
@@ -203,7 +211,7 @@ def test_many_rows_are_one_change(tmp_path: Path) -> None:
 def test_rows_in_pieces_and_rows_that_migrate(tmp_path: Path) -> None:
     columns = [Column("ID", INT64, nullable=False), *[Column(f"C{at}", STRING) for at in range(3)]]
     table = TableSchema("", "S", "T", 1, tuple(columns), ("ID",))
-    cluster = RedoCluster(tmp_path, 1, tables=[table], piece_bytes_max=1000, migrate_bytes=500)
+    cluster = Cluster(tmp_path, 1, tables=[table], piece_bytes_max=1000, migrate_bytes=500)
     txn = cluster.begin(1)
     long = (1, "a" * 900, "b" * 900, "c" * 900)
     cluster.insert(txn, "S.T", long)
@@ -356,9 +364,7 @@ def test_scns_of_all_sizes() -> None:
     assert flagged_scn(Form(big_endian=True), 1) == bytes.fromhex("00000001 8000 0000")
 
 
-def test_unknown_formats_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="own or redo"):
-        Cluster(tmp_path, format="other")
+def test_unknown_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="513"):
         Form(block_bytes=513)
     with pytest.raises(ValueError, match="all, key or none"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from lowwater_extractor.sources.simulated_rac.redo_cells import PAD, Cells, row_bytes
-from lowwater_extractor.sources.simulated_rac.redo_format import Form
-from lowwater_extractor.sources.simulated_rac.redo_pairs import KDO_REDO, KDO_UNDO
+from lowwater_extractor.sources.simulated_rac.cells import PAD, Cells, row_bytes
+from lowwater_extractor.sources.simulated_rac.log import Form
+from lowwater_extractor.sources.simulated_rac.pairs import KDO_REDO, KDO_UNDO
 
 #: a row piece's block and slot
 Place = tuple[int, int]

@@ -19,14 +19,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from lowwater_extractor.sources.simulated_rac.redo_format import (
+from lowwater_extractor.sources.simulated_rac.log import (
     HAS_VECTORS,
     RECORD_HEAD_BYTES,
     Form,
     flagged_scn,
     plain_scn,
 )
-from lowwater_extractor.sources.simulated_rac.redo_pairs import (
+from lowwater_extractor.sources.simulated_rac.pairs import (
     CONTAINER,
     CONTAINER_UID,
     INDEX_BACK,

@@ -21,8 +21,8 @@ from lowwater.codec.table import (
     Type,
     decimal,
 )
+from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_extractor.sources.simulated_rac.history import Transaction
-from lowwater_extractor.sources.simulated_rac.redo_cluster import RedoCluster
 
 _KINDS: list[Type] = [
     *(INT32, INT64, decimal(12, 3), STRING, BYTES, BOOLEAN, FLOAT32, FLOAT64, TIMESTAMP, TIMESTAMPTZ),
@@ -47,7 +47,7 @@ TABLES = (MIXED, WIDE, LONG, TWO_KEYS)
 class Shop:
     """Sessions that change rows; a row belongs to the session that has changed it until that ends."""
 
-    def __init__(self, cluster: RedoCluster, seed: int) -> None:
+    def __init__(self, cluster: Cluster, seed: int) -> None:
         self.cluster = cluster
         self._random = random.Random(seed)
         self._number = 0

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.oracle_logs import real_logs
-from tests.unit.simulated_rac.redo_walk import Record, Vector, block1, records
+from tests.unit.simulated_rac.walk import Record, Vector, block1, records
 
 from lowwater.codec.table import STRING, Column, TableSchema, decimal
-from lowwater_extractor.sources.simulated_rac.redo_cells import oracle_column
-from lowwater_extractor.sources.simulated_rac.redo_format import (
+from lowwater_extractor.sources.simulated_rac.cells import oracle_column
+from lowwater_extractor.sources.simulated_rac.kdo import Kdo
+from lowwater_extractor.sources.simulated_rac.log import (
     Form,
     LogHeader,
     LwnBuffer,
@@ -24,10 +25,11 @@ from lowwater_extractor.sources.simulated_rac.redo_format import (
     pack_block0,
     pack_block1,
 )
-from lowwater_extractor.sources.simulated_rac.redo_noise import Noise
-from lowwater_extractor.sources.simulated_rac.redo_pairs import Session, Undo, UndoSegment
-from lowwater_extractor.sources.simulated_rac.redo_rows import RedoTable
-from lowwater_extractor.sources.simulated_rac.redo_vectors import Vectors
+from lowwater_extractor.sources.simulated_rac.noise import Noise
+from lowwater_extractor.sources.simulated_rac.pairs import Session, Undo, UndoSegment
+from lowwater_extractor.sources.simulated_rac.pieces import PieceMaker
+from lowwater_extractor.sources.simulated_rac.rows import RedoTable
+from lowwater_extractor.sources.simulated_rac.vectors import Vectors
 
 FORM = Form()
 SIZE = 512
@@ -179,7 +181,8 @@ class _Table(RedoTable):
         super().__init__(FORM, TABLE, 1)
         self.segment = self.segment._replace(header_dba=0x0600000A)
         self.index = self.index._replace(header_dba=0x06000012)
-        self._kdo = type(self._kdo)(FORM, 0x0600000A)
+        self._kdo = Kdo(FORM, 0x0600000A)
+        self._pieces = PieceMaker(self.segment, self._kdo, self.key, "all")
 
     def _home(self, row: object, cells: object) -> tuple[int, int]:
         return 0x0600000E, 0

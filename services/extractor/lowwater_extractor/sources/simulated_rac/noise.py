@@ -14,12 +14,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from lowwater_extractor.sources.simulated_rac.redo_cells import Cell
-from lowwater_extractor.sources.simulated_rac.redo_format import BLOCKS_WRITTEN, flagged_scn, plain_scn
-from lowwater_extractor.sources.simulated_rac.redo_kdo import Place
-from lowwater_extractor.sources.simulated_rac.redo_pairs import INDEX_DELETE, INDEX_INSERT, Pair, Segment
-from lowwater_extractor.sources.simulated_rac.redo_rows import RedoTable
-from lowwater_extractor.sources.simulated_rac.redo_vectors import Vectors
+from lowwater_extractor.sources.simulated_rac.cells import Cell
+from lowwater_extractor.sources.simulated_rac.kdo import Place
+from lowwater_extractor.sources.simulated_rac.log import BLOCKS_WRITTEN, flagged_scn, plain_scn
+from lowwater_extractor.sources.simulated_rac.pairs import INDEX_DELETE, INDEX_INSERT, Pair, Segment
+from lowwater_extractor.sources.simulated_rac.rows import RedoTable
+from lowwater_extractor.sources.simulated_rac.vectors import Vectors
 
 #: the root container's: what the log writer writes by itself
 ROOT, ROOT_UID = 1, 1
