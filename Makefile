@@ -21,7 +21,7 @@ demo: $(JARS) $(VENV) ## show it: a two-thread cluster and PostgreSQL into one o
 	@$(BIN)/lowwater demo $(if $(KEEP),--keep)
 
 test: $(JARS) $(VENV) ## all tests but the long ones (ARGS="tests/integration -x" goes to pytest)
-	@$(BIN)/python -m pytest -m 'not long' -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -m 'not long' -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-unit: $(VENV) ## the tests that need no Kafka
 	@$(BIN)/python -m pytest -m 'not long' $(ARGS) tests/unit tests/simulation
