@@ -234,6 +234,13 @@ def test_transactions_that_touch_nothing_captured_can_be_left_out() -> None:
     ]
 
 
+def test_they_are_not_left_out_if_a_reader_can_stop_in_between() -> None:
+    idle = (1, 2, 1)
+    lwns = [MadeLwn(10, [record(10, begin(idle))]), MadeLwn(20, [record(20, commit(idle))])]
+    found = made(lwns, Captured.of([(CONTAINER, OBJECT)]), pass_idle=True)
+    assert [event[2] for lwn in found for event in lwn.events] == [BEGIN, COMMIT]
+
+
 def test_ddl() -> None:
     def ddl(number: int, kind: int = 1, fields: int = 12) -> bytes:
         first = pack("<IHHIHHHHH", 0, *XID, 15, 0, kind, 1, 1)

@@ -111,7 +111,7 @@ class Assembler:
             return
         thread.caught_up = True
         thread.mark = max(thread.mark, thread.mark_then)
-        missing = thread.open_then - thread.branches.keys() - thread.touched.keys() - thread.idle_then
+        missing = thread.open_then - thread.branches.keys() - thread.touched.keys()
         if missing:
             names = [txid_text(xid) for xid in sorted(missing)]
             raise self._corrupt(thread, f"open transactions were not found again: {', '.join(names)}")

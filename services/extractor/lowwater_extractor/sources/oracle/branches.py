@@ -87,8 +87,6 @@ class ThreadAssembly:
     mark_then: int = 0
     #: what was open in this thread then: of all that is read again, only this counts
     open_then: set[int] = field(default_factory=set)
-    #: those of them that had changed nothing: the reader may have passed over them by now
-    idle_then: set[int] = field(default_factory=set)
     #: every record of this thread at or below this SCN has been processed in this run
     mark: int = 0
     caught_up: bool = False
@@ -114,10 +112,6 @@ class ThreadAssembly:
     def open_now(self) -> list[int]:
         """The transactions that have records here and are not closed."""
         return list({**self.branches, **self.touched, **dict.fromkeys(self.open_then)})
-
-    def idle_now(self) -> list[int]:
-        """Those of them that have changed nothing."""
-        return [xid for xid, branch in self.branches.items() if not branch.count]
 
     def first_open(self) -> list[Place]:
         """The first records of the oldest transactions that are open here."""

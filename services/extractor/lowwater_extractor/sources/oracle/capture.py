@@ -34,8 +34,6 @@ class RedoOptions:
     look_seconds: float = 0.0
     #: of the database's hosts: times in the log have none
     zone: tzinfo = UTC
-    #: transactions that change nothing captured are passed over: only where what is captured stays the same
-    pass_idle: bool = False
 
 
 def redo_stream(
@@ -63,7 +61,7 @@ def redo_stream(
         slice_max = max(1 << 14, options.read_bytes // max(1, len(look.threads)))
         return ThreadReader(
             source, thread, view.identity, view.files, objects, start,
-            slice_max=slice_max, zone=options.zone, pass_idle=options.pass_idle,
+            slice_max=slice_max, zone=options.zone, pass_idle=True,
         )  # fmt: skip
 
     return RedoStream(

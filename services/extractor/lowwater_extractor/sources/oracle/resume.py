@@ -37,23 +37,21 @@ class Resume:
     #: the transactions that have records in this thread and are open at `read`
     open: list[int] = field(default_factory=list)
     left_out: list[int] = field(default_factory=list)
-    #: those of `open` that have changed nothing yet: the reader may pass over their begin if it finds their end, too
-    idle: list[int] = field(default_factory=list)
 
     def pack(self) -> bytes:
         places = [list(self.start), list(self.read), self.mark, self.since, self.low]
-        raw = [_FORMAT, self.incarnation, *places, self.open, self.left_out, self.idle]
+        raw = [_FORMAT, self.incarnation, *places, self.open, self.left_out]
         return json.dumps(raw, separators=(",", ":")).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Resume:
         try:
-            number, incarnation, start, read, mark, since, low, opened, left_out, idle = json.loads(data)
+            number, incarnation, start, read, mark, since, low, opened, left_out = json.loads(data)
         except ValueError as error:
             raise SourceError(f"the saved resume is not one of a redo thread: {error}") from error
         if number != _FORMAT:
             raise SourceError(f"the saved resume has format {number}, this version knows {_FORMAT}")
-        return cls(incarnation, Place(*start), Place(*read), mark, since, low, opened, left_out, idle)
+        return cls(incarnation, Place(*start), Place(*read), mark, since, low, opened, left_out)
 
 
 def resumed(

@@ -106,7 +106,6 @@ class Oracle:
             read_bytes=config.read_bytes,
             look_seconds=config.look_seconds if config.has_database else 0.0,
             zone=ZoneInfo(config.zone),
-            pass_idle=True,
         )
 
     # -- the dictionary ----------------------------------------------------------------------------------

@@ -224,8 +224,7 @@ class RedoStream:
             self._enter(number, resume, Order.mark(resume.mark))
 
     def _enter(self, number: int, resume: Resume, mark: Order) -> None:
-        opened, idle = set(resume.open), set(resume.idle)
-        assembly = ThreadAssembly(number, resume.read, resume.since, resume.low, resume.mark, opened, idle)
+        assembly = ThreadAssembly(number, resume.read, resume.since, resume.low, resume.mark, set(resume.open))
         captured = self._captured()
         reader = self._new_reader(number, resume.start, captured)
         # nothing that committed up to `since` will appear: that is what the start of capture says
@@ -255,7 +254,6 @@ class RedoStream:
                 low=assembly.low,
                 open=assembly.open_now(),
                 left_out=left_out,
-                idle=assembly.idle_now(),
             )
             marks[number] = ThreadMark(number, thread.mark, resume.pack(), thread.state, thread.at_end)
         return marks

@@ -89,7 +89,7 @@ class EventMaker:
     def __init__(
         self, source: str, thread: int, captured: Captured, zone: tzinfo = UTC, *, pass_idle: bool = False
     ) -> None:
-        """`pass_idle`: leave out transactions that begin and end in one slice without touching what is captured."""
+        """`pass_idle`: leave out transactions that begin and end in one LWN without touching what is captured."""
         self._source = source
         self._thread = thread
         self._zone = zone
@@ -117,7 +117,7 @@ class EventMaker:
             if isinstance(step, Damage):
                 return self._until(work, self._damaged(work, step), step.at)
             self._sieve.see(step)
-        found = self._sieve.found()
+        found = self._sieve.found(records.lwn)
         if self._sieve.problems:
             problem = min(self._sieve.problems)
             return self._until(work, self._unknown(work, problem), problem.at)

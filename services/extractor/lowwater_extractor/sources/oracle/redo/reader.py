@@ -63,10 +63,7 @@ class ThreadReader:
         zone: tzinfo = UTC,
         pass_idle: bool = False,
     ) -> None:
-        """`pass_idle`: begin and end of a transaction that touches nothing captured may be left out.
-
-        That depends on how the log falls into slices: whoever remembers open transactions must not count such.
-        """
+        """`pass_idle`: begin and end in one LWN of a transaction that touches nothing captured are left out."""
         self._source = source
         self._thread = thread
         self._identity = identity

@@ -146,8 +146,8 @@ class Sieve:
             if counts[one]:
                 act(step, np.flatnonzero(kind == one))
 
-    def found(self) -> Found | None:
-        """All events, once all steps were seen."""
+    def found(self, lwn: Ints) -> Found | None:
+        """All events, once all steps were seen; `lwn` is that of each record."""
         self._check_suspects()
         # what was only known later: the ends of pairs, the flags of sessions
         for chunk, first in self._undo_chunks:
@@ -160,7 +160,7 @@ class Sieve:
             return None
         whole = Found(*(np.concatenate(column) for column in zip(*self._found, strict=True)))
         if self._pass_idle and len(whole.record):
-            whole = whole.at(np.flatnonzero(~_idle(whole)))
+            whole = whole.at(np.flatnonzero(~_idle(whole, lwn[whole.record])))
         begins = np.flatnonzero(whole.code == codes.BEGIN)
         session = self._session[whole.record[begins]]
         whole.value[begins] = session
@@ -409,17 +409,22 @@ _ROW_OPCODES = np.array(sorted(opcodes.ROWS))
 _ROW_CHANGES = np.array(sorted(opcodes.ROWS - {opcodes.LOCK}))
 
 
-def _idle(found: Found) -> NDArray[np.bool_]:
-    """Which events are of transactions of which there is a begin and an end, and nothing else."""
+def _idle(found: Found, lwn: Ints) -> NDArray[np.bool_]:
+    """Which events are of transactions of which there is a begin and an end in one LWN, and nothing else.
+
+    Not of those in several LWNs: between these a reader can stop, and another begin there.
+    """
     order = np.argsort(found.xid)
     xid, container, code = found.xid[order], found.container[order], found.code[order]
     # each transaction is one run, in any order inside; containers that share an xid cut it, and keep it
     cut = np.append(True, (xid[1:] != xid[:-1]) | (container[1:] != container[:-1]))
     ends = (code == codes.COMMIT) | (code == codes.ROLLBACK)
     # one up, one down; anything else cannot be made up for
-    balance = np.add.reduceat(np.where(code == codes.BEGIN, 1, np.where(ends, -1, len(order) + 1)), np.flatnonzero(cut))
+    runs, lwn = np.flatnonzero(cut), lwn[order]
+    balance = np.add.reduceat(np.where(code == codes.BEGIN, 1, np.where(ends, -1, len(order) + 1)), runs)
+    together = np.minimum.reduceat(lwn, runs) == np.maximum.reduceat(lwn, runs)
     idle = np.empty(len(order), np.bool_)
-    idle[order] = (balance == 0)[np.cumsum(cut) - 1]
+    idle[order] = ((balance == 0) & together)[np.cumsum(cut) - 1]
     return idle
 
 
