@@ -1,0 +1,156 @@
+"""What a server must have before capture can begin, each with the words that mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lowwater.errors import LowwaterError
+from lowwater_extractor.source import Check
+from lowwater_extractor.sources.mysql.catalogue import CatalogueTable, DatabaseCatalogue
+from lowwater_extractor.sources.mysql.config import MysqlConfig
+from lowwater_extractor.sources.mysql.connect import connect, quoted
+from lowwater_extractor.sources.mysql.cursor_setup import check_cursors
+from lowwater_extractor.sources.mysql.replication import register
+from lowwater_extractor.sources.mysql.server import Server, log_end
+from lowwater_extractor.sources.mysql.setup import tables_of
+from lowwater_extractor.sources.mysql.visible import WRITERS
+
+MYSQL_MIN, MARIADB_MIN = (8, 0, 1), (10, 6, 0)
+#: log that is kept for less than this may be gone before a long copy, or a night's outage, is over
+RETENTION_HOURS_MIN = 24
+
+
+def check_source(config: MysqlConfig, source: str) -> list[Check]:
+    """All of them, as far as they can be asked: one that fails does not hide the next."""
+    catalogue = DatabaseCatalogue(config, source)
+    try:
+        server = catalogue.server
+    except LowwaterError as error:
+        return [Check("connection", False, error.what, error.hint or "")]
+    try:
+        return list(_checks(config, source, catalogue, server))
+    finally:
+        catalogue.close()
+
+
+def _checks(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, server: Server) -> Iterator[Check]:
+    yield Check("connection", True, f"{config.host}:{config.port} as {config.user}")
+    least = MARIADB_MIN if server.is_mariadb else MYSQL_MIN
+    wanted = ".".join(map(str, least))
+    yield Check("version", server.version >= least, server.version_text, f"lowwater needs {wanted} or later")
+    if config.mode == "incremental":
+        yield from check_cursors(config, source, catalogue)
+        return
+    if config.has_log:
+        yield from _settings(config, server)
+        yield _position(config, source, server)
+        yield _server_id(config, source, server)
+        yield _replication(config, source, catalogue, server)
+        if config.copy_tables and not server.has_gtids:
+            yield _visible(config, catalogue)
+    yield from _tables(config, source, catalogue)
+
+
+def _settings(config: MysqlConfig, server: Server) -> Iterator[Check]:
+    is_on = server.get("log_bin").upper() in ("ON", "1")
+    yield Check("log_bin", is_on, server.get("log_bin"), "start the server with --log-bin")
+    format_ = server.get("binlog_format") or "ROW"
+    yield Check(
+        "binlog_format", format_.upper() == "ROW", format_, "SET GLOBAL binlog_format = ROW; and in the server's file"
+    )
+    image = server.get("binlog_row_image") or "FULL"
+    is_whole = server.has_whole_rows or not config.copy_tables
+    yield Check(
+        "binlog_row_image", is_whole, image,
+        "SET GLOBAL binlog_row_image = FULL: copies need whole rows; or copy_tables: false",
+    )  # fmt: skip
+    metadata = server.get("binlog_row_metadata") or "NO_LOG"
+    is_full = metadata.upper() == "FULL"
+    yield Check(
+        "binlog_row_metadata", True,
+        metadata if is_full else f"{metadata}; advised: SET GLOBAL binlog_row_metadata = FULL, so that the log has the "
+        "names of columns, and an altered table does not stop the source",
+    )  # fmt: skip
+    options = server.get("binlog_row_value_options")
+    yield Check(
+        "binlog_row_value_options", not options, options or "none", "SET GLOBAL binlog_row_value_options = ''"
+    )  # fmt: skip
+    yield _retention(server)
+
+
+def _retention(server: Server) -> Check:
+    seconds = float(server.get("binlog_expire_logs_seconds") or 0) or 86_400 * float(
+        server.get("expire_logs_days") or 0
+    )  # fmt: skip
+    if not seconds:
+        return Check("retention", True, "log is kept until somebody purges it")
+    is_long = seconds >= 3600 * RETENTION_HOURS_MIN
+    fix = f"SET GLOBAL binlog_expire_logs_seconds = {7 * 86_400}: a week"
+    return Check("retention", is_long, f"log is kept for {seconds / 3600:.0f} hours", fix)
+
+
+def _position(config: MysqlConfig, source: str, server: Server) -> Check:
+    try:
+        gtids = server.uses_gtids(config, source)
+    except LowwaterError as error:
+        return Check("position", False, error.what, error.hint or "")
+    if gtids:
+        return Check("position", True, "by GTIDs: another server that has them can take over")
+    advice = "advised: gtid_mode = ON, so that another server can take over"
+    return Check("position", True, f"by file and offset of this server; {advice}")
+
+
+def _server_id(config: MysqlConfig, source: str, server: Server) -> Check:
+    ours, theirs = config.server_id_of(source), server.get("server_id")
+    if not int(theirs or 0):
+        return Check("server_id", False, "the server has none", "SET GLOBAL server_id = 1; and in the server's file")
+    return Check(
+        "server_id", str(ours) != theirs, f"ours {ours}, the server's {theirs}", "set server_id to another one"
+    )
+
+
+def _replication(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, server: Server) -> Check:
+    """Asked by doing: what a role grants is not in the list of a user's own grants."""
+    name = "REPLICATION SLAVE, BINLOG MONITOR" if server.is_mariadb else "REPLICATION SLAVE, REPLICATION CLIENT"
+    try:
+        log_end(catalogue.connection, server, source)
+        connection = connect(config, source)
+        try:
+            register(connection, config.server_id_of(source), source)
+        finally:
+            connection.close()
+    except LowwaterError as error:
+        return Check("privileges", False, error.what, f"GRANT {name} ON *.* TO {config.user}")
+    return Check("privileges", True, "may read the log")
+
+
+def _visible(config: MysqlConfig, catalogue: DatabaseCatalogue) -> Check:
+    """Only of a server without GTIDs: a copy asks who is writing."""
+    try:
+        catalogue.ask(f"{WRITERS} LIMIT 0")
+    except LowwaterError as error:
+        return Check("process", False, error.what, f"GRANT PROCESS ON *.* TO {config.user}; or copy_tables: false")
+    return Check("process", True, "may see who is writing")
+
+
+def _tables(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> Iterator[Check]:
+    try:
+        tables = tables_of(config, source, catalogue)
+    except LowwaterError as error:
+        yield Check("tables", False, error.what, error.hint or "")
+        return
+    keyless = sum(not table.key for table in tables)
+    yield Check("tables", True, f"{len(tables)} tables{f', {keyless} of them not copied: no key' if keyless else ''}")
+    yield _select(config, catalogue, tables)
+
+
+def _select(config: MysqlConfig, catalogue: DatabaseCatalogue, tables: list[CatalogueTable]) -> Check:
+    unread = []
+    for table in tables:
+        name = quoted(table.map.namespace, table.map.table)
+        try:
+            catalogue.ask(f"SELECT 1 FROM {name} LIMIT 0")
+        except LowwaterError as error:
+            unread.append(f"{table.name}: {error.what}")
+    fix = f"GRANT SELECT ON … TO {config.user}"
+    return Check("select", not unread, "; ".join(unread[:5]) or "may read them", fix if unread else "")

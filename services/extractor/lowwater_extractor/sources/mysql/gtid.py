@@ -1,0 +1,170 @@
+"""Which transactions have been read: GTID sets of MySQL, GTID positions of MariaDB. Decides only, does no I/O.
+
+MySQL names a transaction `uuid:number`, and a set may have holes. MariaDB names it `domain-server-number`; inside a
+domain numbers rise, so the last one of each domain says it all.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import uuid
+from bisect import bisect_right
+from typing import NamedTuple, Protocol, Self
+
+from lowwater.errors import CodecError
+
+
+class Gtids(Protocol):
+    """What has been read, by the names that the server gave."""
+
+    def add(self, gtid: str) -> None: ...
+
+    def __contains__(self, gtid: str) -> bool: ...
+
+    def __str__(self) -> str: ...
+
+    def copy(self) -> Self: ...
+
+
+def _wrong(text: str) -> CodecError:
+    return CodecError(f"not a GTID set: {text[:80]!r}", hint="was the position written by another version of lowwater?")
+
+
+class GtidSet:
+    """`3e11fa47-…:1-5:11-18,4350f323-…:7`, of MySQL."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self) -> None:
+        #: server → starts and ends (both included) of its ranges, in order, apart from one another
+        self._ranges: dict[str, tuple[list[int], list[int]]] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> GtidSet:
+        found = cls()
+        try:
+            for part in filter(None, (p.strip() for p in text.replace("\n", "").split(","))):
+                server, *ranges = part.split(":")
+                name = str(uuid.UUID(server.strip()))
+                for one in ranges:
+                    start, _, end = one.partition("-")
+                    found._add_range(name, int(start), int(end or start))
+        except ValueError as error:
+            raise _wrong(text) from error
+        return found
+
+    def add(self, gtid: str) -> None:
+        server, _, number = gtid.rpartition(":")
+        self._add_range(server, int(number), int(number))
+
+    def _add_range(self, server: str, start: int, end: int) -> None:
+        if start > end:
+            raise _wrong(f"{start}-{end}")
+        starts, ends = self._ranges.setdefault(server, ([], []))
+        if ends and ends[-1] + 1 == start:
+            # nearly always the next one
+            ends[-1] = end
+            return
+        # ranges that touch the new one are joined with it
+        first = bisect_right(ends, start - 2)
+        last = bisect_right(starts, end + 1)
+        if first < last:
+            start, end = min(start, starts[first]), max(end, ends[last - 1])
+        starts[first:last], ends[first:last] = [start], [end]
+
+    def __contains__(self, gtid: str) -> bool:
+        server, _, number = gtid.rpartition(":")
+        return self._has_range(server, int(number), int(number))
+
+    def _has_range(self, server: str, start: int, end: int) -> bool:
+        starts, ends = self._ranges.get(server, ([], []))
+        at = bisect_right(starts, start) - 1
+        return at >= 0 and ends[at] >= end
+
+    def __le__(self, other: GtidSet) -> bool:
+        """Whether the other has all of these."""
+        return all(
+            other._has_range(server, start, end)
+            for server, (starts, ends) in self._ranges.items()
+            for start, end in zip(starts, ends, strict=True)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GtidSet) and self._ranges == other._ranges
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def copy(self) -> GtidSet:
+        made = GtidSet()
+        made._ranges = {server: (list(starts), list(ends)) for server, (starts, ends) in self._ranges.items()}
+        return made
+
+    def __str__(self) -> str:
+        return ",".join(
+            ":".join([server, *(f"{s}-{e}" if e > s else str(s) for s, e in zip(starts, ends, strict=True))])
+            for server, (starts, ends) in sorted(self._ranges.items())
+        )
+
+    def encode(self) -> bytes:
+        """As COM_BINLOG_DUMP_GTID takes it: ends are behind their ranges."""
+        parts = [struct.pack("<Q", len(self._ranges))]
+        for server, (starts, ends) in sorted(self._ranges.items()):
+            parts.append(uuid.UUID(server).bytes + struct.pack("<Q", len(starts)))
+            parts += [struct.pack("<QQ", s, e + 1) for s, e in zip(starts, ends, strict=True)]
+        return b"".join(parts)
+
+
+class _Last(NamedTuple):
+    server: int
+    number: int
+
+
+class GtidPosition:
+    """`0-1-42,7-2-9`, of MariaDB."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: dict[int, _Last] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> GtidPosition:
+        found = cls()
+        for part in filter(None, (p.strip() for p in text.split(","))):
+            found.add(part)
+        return found
+
+    def add(self, gtid: str) -> None:
+        domain, last = _split(gtid)
+        self._last[domain] = last
+
+    def __contains__(self, gtid: str) -> bool:
+        domain, one = _split(gtid)
+        last = self._last.get(domain)
+        return last is not None and one.number <= last.number
+
+    def __le__(self, other: GtidPosition) -> bool:
+        return all(domain in other._last and last.number <= other._last[domain].number
+                   for domain, last in self._last.items())  # fmt: skip
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GtidPosition) and self._last == other._last
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def copy(self) -> GtidPosition:
+        made = GtidPosition()
+        made._last = dict(self._last)
+        return made
+
+    def __str__(self) -> str:
+        return ",".join(f"{domain}-{last.server}-{last.number}" for domain, last in sorted(self._last.items()))
+
+
+def _split(gtid: str) -> tuple[int, _Last]:
+    found = re.fullmatch(r"(\d+)-(\d+)-(\d+)", gtid)
+    if found is None:
+        raise _wrong(gtid)
+    domain, server, number = map(int, found.groups())
+    return domain, _Last(server, number)

@@ -1,0 +1,130 @@
+"""Places in the log, and what a position keeps of them: the `resume` bytes.
+
+The order of a transaction is a count of our own. File names and offsets fall back when another server takes over, and
+GTIDs of several servers do not compare. The count begins with a time, so that a position that was reset goes on above.
+Every group of the log counts, captured or not: so the same transaction has the same number whatever `tables` says.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lowwater.errors import CodecError
+from lowwater_extractor.sources.mysql.gtid import GtidPosition, Gtids, GtidSet
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Behind a group of the log."""
+
+    file: str
+    position: int
+    #: None where transactions have no names
+    gtids: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.position}"
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Compares inside one server's log."""
+        return file_number(self.file), self.position
+
+
+def file_number(file: str) -> int:
+    """`binlog.000042`"""
+    _, _, number = file.rpartition(".")
+    return int(number) if number.isdigit() else 0
+
+
+def parse_gtids(text: str | None, is_mariadb: bool) -> Gtids | None:
+    if text is None:
+        return None
+    return GtidPosition.parse(text) if is_mariadb else GtidSet.parse(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    count: int
+    place: Place
+    #: the server whose file it is, and when that file was begun (0: not seen yet)
+    server: str
+    made: int = 0
+    #: XA transactions that were prepared and not ended yet, and where to read on from to have their rows again
+    xa: tuple[str, ...] = ()
+    back: Place | None = field(default=None)
+
+    def pack(self) -> bytes:
+        kept: dict[str, Any] = {"count": self.count, "server": self.server, "made": self.made, **_packed(self.place)}
+        if self.back is not None:
+            kept |= {"xa": self.xa, "back": _packed(self.back)}
+        # not a brace first: that is what a position of the mode `incremental` begins with
+        return b"mysql " + json.dumps(kept).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Resume:
+        try:
+            kept = json.loads(data.removeprefix(b"mysql "))
+            back = _place(kept["back"]) if "back" in kept else None
+            return cls(kept["count"], _place(kept), kept["server"], kept["made"], tuple(kept.get("xa", ())), back)
+        except (ValueError, TypeError, KeyError) as error:
+            raise CodecError(
+                "the position is not one of this kind", hint="was the source another kind before? give it a new name"
+            ) from error
+
+    @property
+    def start(self) -> Place:
+        return self.back or self.place
+
+    def on(self, server: str) -> Resume:
+        """Read on from a server that may be another one, whose files are others."""
+        return self if server == self.server else replace(self, server=server, made=0)
+
+
+def _packed(place: Place) -> dict[str, Any]:
+    found: dict[str, Any] = {"file": place.file, "position": place.position}
+    return found if place.gtids is None else {**found, "gtids": place.gtids}
+
+
+def _place(kept: dict[str, Any]) -> Place:
+    return Place(kept["file"], kept["position"], kept.get("gtids"))
+
+
+# -- what was handed over ahead of the position ------------------------------------------------------------
+
+
+class Ahead:
+    """The groups of one poll, by their names in their order: a note that is durable before any of them is published.
+
+    A batch may end in the middle of a poll, and the position then lies before the poll. Another server that takes over
+    must have the same transactions in the same order behind that place, or our numbers would mean others.
+    """
+
+    def __init__(self, names: dict[int, str] | None = None) -> None:
+        self.names = names or {}
+
+    @staticmethod
+    def pack(count: int, names: list[str]) -> bytes:
+        """`names` are those of the counts from `count` + 1 on; numbers that follow one another become a range."""
+        runs: list[list[Any]] = []
+        for name in names:
+            head, number = _head(name)
+            if runs and runs[-1][0] == head and runs[-1][2] + 1 == number:
+                runs[-1][2] = number
+            else:
+                runs.append([head, number, number])
+        return json.dumps({"count": count, "runs": runs}).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes, behind: int) -> Ahead:
+        """What of it lies behind the count of the position."""
+        found = json.loads(data)
+        names = [f"{head}{n}" for head, first, last in found["runs"] for n in range(first, last + 1)]
+        return cls({n: name for n, name in enumerate(names, found["count"] + 1) if n > behind})
+
+
+def _head(name: str) -> tuple[str, int]:
+    at = max(name.rfind(":"), name.rfind("-")) + 1
+    return name[:at], int(name[at:])

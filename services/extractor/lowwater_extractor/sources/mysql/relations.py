@@ -1,0 +1,317 @@
+"""Tables as the log names them: each is a table version with an encoder, and rows are read by code made for it.
+
+A table map comes before the first row of each statement, so a version begins at the right place by itself. What it
+does not say is asked of the catalogue, which shows the table as it is now: that has to fit what the log says.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from lowwater.codec.encoder import TableEncoder
+from lowwater.codec.table import Column, TableSchema
+from lowwater.errors import CodecError, LogUnknownError, LowwaterError
+from lowwater_extractor.source import Encoders, Frame
+from lowwater_extractor.sources.mysql import table_map as tm
+from lowwater_extractor.sources.mysql.charsets import Decoders
+from lowwater_extractor.sources.mysql.row_code import InsertRows, ReadRow, compile_inserts, compile_read
+from lowwater_extractor.sources.mysql.table_map import TableMap, WireColumn
+from lowwater_extractor.sources.mysql.types import ColumnCode, Wanted, column_code
+
+#: what reading bytes that are not of their type can raise
+_ERRORS = (CodecError, ValueError, ArithmeticError, IndexError, struct.error)
+
+#: the log has the old forms of what the catalogue calls by one name
+_OLD = {tm.DATETIME: tm.DATETIME2, tm.TIMESTAMP: tm.TIMESTAMP2, tm.TIME: tm.TIME2}
+
+
+class Catalogue(Protocol):
+    """What is asked beside the log."""
+
+    def table(self, namespace: str, table: str) -> TableMap | None:
+        """As it is now, with names, labels and key; None: there is none."""
+        ...
+
+    def filled(self, namespace: str, table: str) -> set[str]:
+        """Columns that have a value where none is given."""
+        ...
+
+
+class Relation:
+    """A table version that changes come for."""
+
+    def __init__(
+        self, table: TableSchema, encoder: TableEncoder, codes: Sequence[ColumnCode], shown: Sequence[int],
+        names: Sequence[str], filled: Callable[[], set[str]],
+    ) -> None:  # fmt: skip
+        self.table = table
+        self.encoder = encoder
+        self.width = len(codes)
+        self._codes = codes
+        self._shown = shown
+        self._names = names
+        self._filled = filled
+        size = (self.width + 7) // 8
+        self._bitmap_bytes = size
+        self._insert_rows: InsertRows = compile_inserts(codes, shown, encoder.header, encoder.insert)
+        self._reads: dict[bytes, tuple[ReadRow, frozenset[int]]] = {}
+        #: bitmaps of rows that are whole; bits without a column may be set or not
+        spare = 0xFF >> -self.width % 8
+        self._whole = frozenset((b"\xff" * size, b"\xff" * (size - 1) + bytes([spare])))
+
+        count = bytes([self.width]) if self.width < 251 else b"\xfc" + self.width.to_bytes(2, "little")
+        #: how the rows of an insert begin, as servers write them: all columns, and bits without a column set
+        self._whole_insert = count + b"\xff" * size
+        self._whole_insert_bytes = len(self._whole_insert)
+
+    # -- events ------------------------------------------------------------------------------------------
+
+    def inserts_whole(self, e: bytes, at: int, end: int, out: list[Frame], ts_us: int) -> int:
+        """The same as `inserts`, quicker; -1: they are not whole, or something is wrong with them, ask that one."""
+        first = at + self._whole_insert_bytes
+        if e[at:first] != self._whole_insert:
+            return -1
+        before = len(out)
+        try:
+            return self._insert_rows(e, first, end, out, ts_us)
+        except _ERRORS:
+            del out[before:]
+            return -1
+
+    def inserts(self, e: bytes, at: int, end: int, out: list[Frame], ts_us: int) -> int:
+        """`at`: the number of columns, behind the event's own header. Gives the bytes of the changes."""
+        at, bitmap = self._bitmap(e, at)
+        try:
+            if bitmap in self._whole:
+                return self._insert_rows(e, at, end, out, ts_us)
+            read, present = self._read(bitmap)
+            self._check_defaults(present)
+            size = 0
+            while at < end:
+                row, at = read(e, at)
+                size += self._add(out, self.encoder.body("c", None, row, ts_us))
+        except _ERRORS as error:
+            raise self._explain(e, at, end, [bitmap], error) from error
+        self._check_end(at, end)
+        return size
+
+    def deletes(self, e: bytes, at: int, end: int, out: list[Frame], ts_us: int) -> int:
+        at, bitmap = self._bitmap(e, at)
+        try:
+            read, _ = self._read(bitmap)
+            body = self.encoder.delete if bitmap in self._whole else self._delete_part
+            size = 0
+            while at < end:
+                row, at = read(e, at)
+                size += self._add(out, body(row, ts_us))
+        except _ERRORS as error:
+            raise self._explain(e, at, end, [bitmap], error) from error
+        self._check_end(at, end)
+        return size
+
+    def _delete_part(self, row: Sequence[Any], ts_us: int) -> bytes:
+        return self.encoder.body("d", row, None, ts_us)
+
+    def updates(self, e: bytes, at: int, end: int, out: list[Frame], ts_us: int) -> int:
+        at, old = self._bitmap(e, at)
+        new = e[at : at + self._bitmap_bytes]
+        at += self._bitmap_bytes
+        try:
+            read_old, in_old = self._read(old)
+            read_new, in_new = self._read(new)
+            is_whole = old in self._whole and new in self._whole
+            # what is in neither is not in the log; what is only in the old row is as it was
+            missing = [self._names[i] for i in self._shown if i not in in_new and i not in in_old]
+            kept = [place for place, i in enumerate(self._shown) if i not in in_new and i in in_old]
+            update, body, size = self.encoder.update, self.encoder.body, 0
+            while at < end:
+                before, at = read_old(e, at)
+                after, at = read_new(e, at)
+                if is_whole:
+                    size += self._add(out, update([*before, *after], ts_us))
+                    continue
+                for place in kept:
+                    after[place] = before[place]
+                size += self._add(out, body("u", before, after, ts_us, missing))
+        except _ERRORS as error:
+            raise self._explain(e, at, end, [old, new], error) from error
+        self._check_end(at, end)
+        return size
+
+    def truncate(self, ts_us: int) -> Frame:
+        return self.encoder.header, self.encoder.body("t", None, None, ts_us)
+
+    def _add(self, out: list[Frame], body: bytes) -> int:
+        out.append((self.encoder.header, body))
+        return len(body)
+
+    # -- parts -------------------------------------------------------------------------------------------
+
+    def _bitmap(self, e: bytes, at: int) -> tuple[int, bytes]:
+        count, at = tm.packed(e, at)
+        if count != self.width:
+            raise LogUnknownError(
+                f"rows of {count} columns of {self.table.full_name}, which has {self.width}",
+                source=self.table.source, hint="report it with the server's version",
+            )  # fmt: skip
+        return at + self._bitmap_bytes, e[at : at + self._bitmap_bytes]
+
+    def _read(self, bitmap: bytes) -> tuple[ReadRow, frozenset[int]]:
+        found = self._reads.get(bitmap)
+        if found is None:
+            present = [i for i in range(self.width) if bitmap[i >> 3] >> (i & 7) & 1]
+            found = self._reads[bitmap] = compile_read(self._codes, self._shown, present), frozenset(present)
+        return found
+
+    def _check_end(self, at: int, end: int) -> None:
+        if at != end:
+            raise LogUnknownError(
+                f"rows of {self.table.full_name} do not end where their event does",
+                source=self.table.source, hint="report it with the server's version",
+            )  # fmt: skip
+
+    def _check_defaults(self, present: frozenset[int]) -> None:
+        """Of an insert with binlog_row_image=MINIMAL the log leaves out what got its default. Null is one we know."""
+        absent = {self._names[i] for i in self._shown if i not in present}
+        if lost := sorted(absent & self._filled()):
+            raise LogUnknownError(
+                f"an insert into {self.table.full_name} without {', '.join(lost)}: the log does not have the defaults",
+                source=self.table.source,
+                hint="SET GLOBAL binlog_row_image = FULL; or give all columns in each INSERT",
+            )
+
+    def _explain(self, e: bytes, at: int, end: int, bitmaps: list[bytes], error: Exception) -> LowwaterError:
+        """Which column it was: looked for only once it has gone wrong. The value stays out of the message."""
+        if isinstance(error, CodecError) and error.source:
+            return error
+        where = self.table.full_name
+        number = 0
+        while at < end:
+            bitmap = bitmaps[number % len(bitmaps)]
+            number += 1
+            for i in range(self.width):
+                if not bitmap[i >> 3] >> (i & 7) & 1:
+                    continue
+                # each column by itself, with those before it
+                present = [j for j in range(i + 1) if bitmap[j >> 3] >> (j & 7) & 1]
+                try:
+                    read_alone(self._codes, bitmap, present, e, at)
+                except _ERRORS as cause:
+                    what = cause.what if isinstance(cause, CodecError) else "its bytes do not read as its type"
+                    hint = (isinstance(cause, CodecError) and cause.hint) or "report it with the server's version"
+                    return CodecError(
+                        f"{where}.{self._names[i]}: {what}", source=self.table.source, thread=1, hint=hint
+                    )
+            _, at = self._read(bitmap)[0](e, at)
+        return CodecError(f"{where}: {error}", source=self.table.source, thread=1)
+
+
+def read_alone(codes: Sequence[ColumnCode], bitmap: bytes, present: Sequence[int], e: bytes, at: int) -> None:
+    """The first columns of a row, with the row's own bitmap of nulls."""
+    all_present = [j for j in range(len(codes)) if bitmap[j >> 3] >> (j & 7) & 1]
+    nulls = e[at : at + (len(all_present) + 7) // 8]
+    at += len(nulls)
+    for place, j in enumerate(all_present[: len(present)]):
+        if nulls[place >> 3] >> (place & 7) & 1:
+            continue
+        code = codes[j]
+        if code.format:
+            (value,) = struct.unpack_from(f"<{code.format}", e, at)
+            at += struct.calcsize(f"<{code.format}")
+        else:
+            size = int.from_bytes(e[at : at + code.length_bytes], "little")
+            value = e[at + code.length_bytes : at + code.length_bytes + size]
+            at += code.length_bytes + size
+            if len(value) != size:
+                raise IndexError("cut off")
+        if code.convert is not None:
+            code.convert(value)
+
+
+class RelationMaker:
+    def __init__(
+        self, source: str, catalogue: Catalogue, decoders: Decoders, encoders: Encoders, wanted: Wanted,
+        is_captured: Callable[[str], bool], *, is_mariadb: bool = False,
+    ) -> None:  # fmt: skip
+        self._source = source
+        self._catalogue = catalogue
+        self._decoders = decoders
+        self._encoders = encoders
+        self._wanted = wanted
+        self._is_captured = is_captured
+        self._is_mariadb = is_mariadb
+        #: each table's last version
+        self.seen: dict[str, TableSchema] = {}
+
+    def relation(self, body: bytes) -> Relation | None:
+        """Of a table map; None: the table is not captured."""
+        namespace, table, _ = tm.table_name(body)
+        if not self._is_captured(f"{namespace}.{table}"):
+            return None
+        found = tm.parse(body, is_mariadb=self._is_mariadb)
+        return self._make(found if found.is_full else self._filled_in(found))
+
+    def named(self, namespace: str, table: str) -> Relation | None:
+        """As the catalogue has it, for what comes without a table map: TRUNCATE."""
+        if not self._is_captured(f"{namespace}.{table}"):
+            return None
+        found = self._catalogue.table(namespace, table)
+        return None if found is None else self._make(found)
+
+    def _make(self, found: TableMap) -> Relation:
+        where = f"{found.namespace}.{found.table}"
+        names = [column.name for column in found.columns]
+        table, codes, shown = shape(found, self._source, self._decoders, self._wanted)
+        table = self._encoders.versioned(table)
+        self.seen[where] = table
+        encoder = self._encoders.encoder(table)
+        return Relation(
+            table, encoder, codes, shown, names, lambda: self._catalogue.filled(found.namespace, found.table)
+        )  # fmt: skip
+
+    def _filled_in(self, found: TableMap) -> TableMap:
+        """Names, labels and key from the catalogue, for a log that does not have them."""
+        where = f"{found.namespace}.{found.table}"
+        known = self._catalogue.table(found.namespace, found.table)
+        hint = "SET GLOBAL binlog_row_metadata = FULL, so that the log says it by itself; reset this source's position"
+        if known is None:
+            raise LogUnknownError(
+                f"{where} has changes in the log, and is gone: what its columns were called is not known",
+                source=self._source, hint=hint,
+            )  # fmt: skip
+        if len(known.columns) != len(found.columns):
+            raise LogUnknownError(
+                f"{where} has {len(known.columns)} columns now, and {len(found.columns)} in the log at this place",
+                source=self._source, hint=hint,
+            )  # fmt: skip
+        columns = []
+        for in_log, now in zip(found.columns, known.columns, strict=True):
+            filled = self._column_filled_in(in_log, now, where)
+            columns.append(filled if found.has_signs else replace(filled, is_unsigned=now.is_unsigned))
+        return replace(known, columns=tuple(columns))
+
+    def _column_filled_in(self, in_log: WireColumn, now: WireColumn, where: str) -> WireColumn:
+        kinds = _OLD.get(in_log.type, in_log.type), _OLD.get(now.type, now.type)
+        digits = (in_log.size, in_log.scale), (now.size, now.scale)
+        if kinds[0] != kinds[1] or (in_log.type == tm.NEWDECIMAL and digits[0] != digits[1]):
+            raise LogUnknownError(
+                f"{where}.{now.name} has another type now than in the log at this place", source=self._source,
+                hint="SET GLOBAL binlog_row_metadata = FULL, so that the log says it by itself; reset the position",
+            )  # fmt: skip
+        collation = in_log.collation if in_log.collation and in_log.type not in (tm.ENUM, tm.SET) else now.collation
+        return replace(in_log, name=now.name, labels=now.labels, collation=collation)
+
+
+def shape(
+    found: TableMap, source: str, decoders: Decoders, wanted: Wanted
+) -> tuple[TableSchema, list[ColumnCode], list[int]]:
+    """The table, how each column of its rows is read, and which of them are shown."""
+    where = f"{found.namespace}.{found.table}"
+    codes = [column_code(column, f"{where}.{column.name}", decoders, wanted) for column in found.columns]
+    shown = [i for i, column in enumerate(found.columns) if not column.name.startswith(tm.HIDDEN)]
+    columns = tuple(Column(found.columns[i].name, codes[i].type) for i in shown)
+    key = tuple(found.columns[i].name for i in found.key)
+    return TableSchema(source, found.namespace, found.table, 0, columns, key), codes, shown

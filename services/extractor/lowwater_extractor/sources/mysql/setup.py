@@ -1,0 +1,129 @@
+"""The tables of a source, and where its capture begins or goes on: asked, and refused where it cannot be right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from lowwater.errors import IncarnationError, LogGapError, SourceError, SourceLostError, StartRefusedError
+from lowwater.times import now_us
+from lowwater_extractor.modes import is_wanted
+from lowwater_extractor.sources.mysql.catalogue import CatalogueTable, DatabaseCatalogue
+from lowwater_extractor.sources.mysql.config import MysqlConfig
+from lowwater_extractor.sources.mysql.gtid import GtidSet
+from lowwater_extractor.sources.mysql.place import Ahead, Resume, file_number
+from lowwater_extractor.sources.mysql.server import Server, log_end, read_from_now
+from lowwater_extractor.sources.mysql.types import Wanted
+
+#: the note of what a poll handed over, see `Ahead`
+AHEAD = "ahead"
+
+_log = structlog.get_logger()
+
+
+def tables_of(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> list[CatalogueTable]:
+    """Those that the config names; raises where one cannot be captured."""
+    found = [t for t in catalogue.tables(lambda name: is_wanted(config.tables, name)) if t.kind != "VIEW"]
+    names = {table.name for table in found}
+    missing = [name for name in config.tables if not name.endswith(".*") and name not in names]
+    if missing or not found:
+        raise SourceError(
+            f"no such table: {', '.join(missing or config.tables)}", source=source,
+            hint="tables are `database.table` or `database.*`; a view has no log: mode: incremental reads it",
+        )  # fmt: skip
+    if versioned := [table.name for table in found if table.kind == "SYSTEM VERSIONED"]:
+        raise StartRefusedError(
+            f"{', '.join(versioned)}: system-versioned tables cannot be captured yet", source=source,
+            hint="name the tables one by one, without these",
+        )  # fmt: skip
+    keyless = [table.name for table in found if not table.key]
+    if keyless and config.without_key == "refuse":
+        raise StartRefusedError(
+            f"no primary key: {', '.join(keyless)}", source=source,
+            hint="add one; or set without_key: stream_only, and they are captured from now on, and not copied",
+        )  # fmt: skip
+    return found
+
+
+def check_settings(server: Server, source: str) -> None:
+    """What the log must have, whatever else: without it changes would be missing or wrong."""
+    if server.get("log_bin").upper() not in ("ON", "1"):
+        raise StartRefusedError("the server writes no binary log", source=source, hint="start it with log_bin")
+    if server.get("binlog_format").upper() != "ROW":
+        raise StartRefusedError(
+            f"binlog_format is {server.get('binlog_format')}", source=source,
+            hint="SET GLOBAL binlog_format = ROW; sessions that are open keep the old one until they reconnect",
+        )  # fmt: skip
+
+
+def begin(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> Resume:
+    """A capture that begins now."""
+    server = catalogue.server
+    gtids = server.uses_gtids(config, source)
+    open_ = _prepared(catalogue, source)
+    place = read_from_now(catalogue.connection, server, source, gtids=gtids)
+    open_ += _prepared(catalogue, source)
+    if open_ and config.xa_at_start == "wait":
+        raise SourceLostError(
+            f"XA transactions are prepared, whose changes are in the log already: {', '.join(open_[:3])}",
+            source=source,
+            hint="XA COMMIT or XA ROLLBACK them (XA RECOVER lists them): it is tried again; or xa_at_start: leave_out",
+        )
+    return Resume(now_us(), place, server.identity)
+
+
+def _prepared(catalogue: DatabaseCatalogue, source: str) -> list[str]:
+    try:
+        rows = catalogue.ask("XA RECOVER")
+    except SourceLostError:
+        raise
+    except SourceError as error:
+        _log.warning("open XA transactions cannot be asked for", source=source, why=error.what)
+        return []
+    return [str(row[3]) for row in rows]
+
+
+def go_on(resume: Resume, source: str, catalogue: DatabaseCatalogue, *, gtids: bool) -> None:
+    """Raises where the server cannot be the one that was read before, or has lost what comes next."""
+    server = catalogue.server
+    if gtids != (resume.place.gtids is not None):
+        raise StartRefusedError(
+            f"the log was read by {'file and offset' if gtids else 'GTIDs'} before", source=source,
+            hint=f"set position: {'file' if gtids else 'gtid'}; or reset the source's position",
+        )  # fmt: skip
+    end = log_end(catalogue.connection, server, source)
+    is_same = resume.server == server.identity
+    if is_same and file_number(end.file) < file_number(resume.place.file):
+        raise IncarnationError(
+            f"the server's log ends at {end.file}, and was read to {resume.place}", source=source,
+            hint="its logs were reset, or it was restored: reset the source's position to capture it anew",
+        )  # fmt: skip
+    if not is_same:
+        _log.info("another server", source=source, before=resume.server, now=server.identity)
+    if gtids and not server.is_mariadb:
+        _check_gtids(resume, source, catalogue)
+
+
+def _check_gtids(resume: Resume, source: str, catalogue: DatabaseCatalogue) -> None:
+    ((executed, purged),) = catalogue.ask("SELECT @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged")
+    read = GtidSet.parse(resume.place.gtids or "")
+    if not GtidSet.parse(purged) <= GtidSet.parse(resume.start.gtids or ""):
+        raise LogGapError(
+            "the server has purged log that is still needed", source=source, thread=1, position=str(resume.place),
+            hint="reset the source's position, its tables are copied anew; raise binlog_expire_logs_seconds",
+        )  # fmt: skip
+    if not read <= GtidSet.parse(executed):
+        raise IncarnationError(
+            "the server lacks transactions that were read before", source=source,
+            hint="it lags behind, or was restored: wait for it, or reset the source's position to capture it anew",
+        )  # fmt: skip
+
+
+def ahead_of(notes: Mapping[str, bytes], resume: Resume) -> Ahead:
+    note = notes.get(AHEAD)
+    return Ahead.unpack(note, resume.count) if note else Ahead()
+
+
+def wanted_of(config: MysqlConfig) -> Wanted:
+    return Wanted(frozenset(config.as_text), config.zero_dates == "null")

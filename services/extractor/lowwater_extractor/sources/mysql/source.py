@@ -1,0 +1,119 @@
+"""The source kind `mysql`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from lowwater.codec.rules import ColumnRules
+from lowwater.codec.table import TableSchema
+from lowwater.positions import Order
+from lowwater.records import Chunk
+from lowwater_extractor.incremental import NoView
+from lowwater_extractor.modes import is_wanted, refuse_other_mode
+from lowwater_extractor.refresh import RefreshStream
+from lowwater_extractor.source import Check, Encoders, Stream, TableView
+from lowwater_extractor.sources.mysql.assemble import THREAD
+from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
+from lowwater_extractor.sources.mysql.charsets import Decoders
+from lowwater_extractor.sources.mysql.checks import check_source
+from lowwater_extractor.sources.mysql.config import MysqlConfig
+from lowwater_extractor.sources.mysql.cursor_setup import find_cursored
+from lowwater_extractor.sources.mysql.incremental import open_stream
+from lowwater_extractor.sources.mysql.place import Resume
+from lowwater_extractor.sources.mysql.relations import shape
+from lowwater_extractor.sources.mysql.setup import begin, check_settings, go_on, tables_of, wanted_of
+from lowwater_extractor.sources.mysql.stream import MysqlStream
+from lowwater_extractor.sources.mysql.view import RangesView
+
+
+class Mysql:
+    """One server of MySQL or MariaDB as a source; exactly one thread."""
+
+    kind: ClassVar[str] = "mysql"
+    config_model: ClassVar[type[BaseModel]] = MysqlConfig
+
+    def __init__(self, name: str, config: MysqlConfig) -> None:
+        self.name = name
+        self.config = config
+        #: what is open now, for copies: they must see what it has read
+        self._stream: MysqlStream | None = None
+
+    @property
+    def _is_incremental(self) -> bool:
+        return self.config.mode == "incremental"
+
+    def incarnation(self) -> str:
+        """By GTIDs, one history over all servers that have it: the stream compares the sets. By file, one server's."""
+        catalogue = DatabaseCatalogue(self.config, self.name)
+        try:
+            server = catalogue.server
+            if self.config.has_log and server.uses_gtids(self.config, self.name):
+                return "mariadb-gtid" if server.is_mariadb else "mysql-gtid"
+            return server.identity
+        finally:
+            catalogue.close()
+
+    def discover(self) -> list[TableSchema]:
+        catalogue = DatabaseCatalogue(self.config, self.name)
+        try:
+            if self._is_incremental:
+                return [table.schema for table in find_cursored(self.config, self.name, catalogue)]
+            found = catalogue.tables(lambda name: is_wanted(self.config.tables, name))
+            decoders, wanted = Decoders(catalogue), wanted_of(self.config)
+            return [shape(table.map, self.name, decoders, wanted)[0] for table in found if table.kind != "VIEW"]
+        finally:
+            catalogue.close()
+
+    def check(self) -> list[Check]:
+        return check_source(self.config, self.name)
+
+    def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
+        if resumes:
+            refuse_other_mode(self.config.mode, self.name, resumes[THREAD])
+        if self._is_incremental:
+            return open_stream(self.config, self.name, resumes.get(THREAD), encoders)
+        if not self.config.has_log:
+            return RefreshStream(resumes.get(THREAD))
+        catalogue = DatabaseCatalogue(self.config, self.name)
+        try:
+            server = catalogue.server
+            check_settings(server, self.name)
+            tables_of(self.config, self.name, catalogue)
+            if resumes:
+                resume = Resume.unpack(resumes[THREAD])
+                go_on(resume, self.name, catalogue, gtids=server.uses_gtids(self.config, self.name))
+                resume = resume.on(server.identity)
+            else:
+                resume = begin(self.config, self.name, catalogue)
+            self._stream = MysqlStream(self.config, self.name, catalogue, encoders, resume, announce=not resumes)
+        except BaseException:
+            catalogue.close()
+            raise
+        return self._stream
+
+    def tables_to_copy(self) -> list[TableSchema]:
+        """Those without a key are in the stream only: a row of theirs could not be found again."""
+        if self._is_incremental or (self.config.has_log and not self.config.copy_tables):
+            return []
+        return [table for table in self.discover() if table.key]
+
+    def filled_columns(self, table: str) -> set[str]:
+        catalogue = DatabaseCatalogue(self.config, self.name)
+        try:
+            return catalogue.filled(*table.split(".", 1))
+        finally:
+            catalogue.close()
+
+    def begin_view(self, tables: Sequence[str]) -> TableView:
+        if self._is_incremental:
+            return NoView(self.name, tables)
+        return RangesView(self.config, self.name, tables, lambda: self._stream.read_to if self._stream else None)
+
+    def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
+        # Arrow is for those who copy
+        from lowwater_extractor.sources.mysql.read import read_planned
+
+        return read_planned(self.config, self.name, chunk, avro, rules)

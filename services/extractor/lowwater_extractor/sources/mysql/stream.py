@@ -1,0 +1,154 @@
+"""The stream of one server: whole committed transactions in the order in which the log has them.
+
+**Marks.** The log is read in its own order, one thread, so the number of the last group that came is a mark. It moves
+on by itself now and then while nothing comes, so that a copy that becomes readable has a place.
+
+**A lost connection** ends the session, and the next begins at the position that Kafka holds: there is one way to
+start, on the same server or, by GTIDs, on another one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from lowwater.errors import IncarnationError, LogUnknownError
+from lowwater.positions import Order
+from lowwater_extractor.modes import is_wanted
+from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
+from lowwater_extractor.sources.mysql import metrics
+from lowwater_extractor.sources.mysql.assemble import THREAD, Assembler
+from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
+from lowwater_extractor.sources.mysql.charsets import Decoders
+from lowwater_extractor.sources.mysql.config import MysqlConfig
+from lowwater_extractor.sources.mysql.place import Ahead, Place, Resume
+from lowwater_extractor.sources.mysql.relations import RelationMaker
+from lowwater_extractor.sources.mysql.replication import Replication
+from lowwater_extractor.sources.mysql.server import log_end
+from lowwater_extractor.sources.mysql.setup import AHEAD, ahead_of, wanted_of
+from lowwater_extractor.spill import SpillSpace
+
+#: so often the mark of an idle server moves on
+MOVE_SECONDS = 1.0
+
+
+class MysqlStream:
+    def __init__(
+        self, config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, encoders: Encoders, resume: Resume, *,
+        announce: bool,
+    ) -> None:  # fmt: skip
+        self._config = config
+        self._source = source
+        self._catalogue = catalogue
+        self._announce = announce
+        self._before = resume
+        self._space = SpillSpace(config.spill_directory)
+        server = catalogue.server
+        wanted = wanted_of(config)
+        maker = RelationMaker(
+            source,
+            catalogue,
+            Decoders(catalogue),
+            encoders,
+            wanted,
+            lambda name: is_wanted(config.tables, name),
+            is_mariadb=server.is_mariadb,
+        )
+        self.seen = maker.seen
+        self._assembler = Assembler(
+            source, maker, self._space, config.spill_bytes_max, resume,
+            is_mariadb=server.is_mariadb, ahead=ahead_of(encoders.notes, resume),
+            leaves_out=config.xa_at_start == "leave_out",
+        )  # fmt: skip
+        self._replication = Replication(config, source, server, resume.start)
+        self._resume = resume.pack()
+        self._is_empty = False
+        #: where the server's log ended when it was asked last
+        self._server_end: Place | None = None
+        self._asked_at = 0.0
+        self._moved_at = time.monotonic()
+
+    @property
+    def read_to(self) -> Place:
+        """What has been read: names where there are some, and the place in the log."""
+        return self._assembler.resume.place
+
+    def poll(self, held: frozenset[int]) -> Polled:
+        if self._announce:
+            # the position that capture begins at is durable before anything is read
+            self._announce = False
+            return self._polled(self._assembler.count)
+        before = self._assembler.count
+        if THREAD not in held:
+            found, self._is_empty = self._replication.receive(self._config.read_bytes)
+            if found:
+                self._assembler.feed_all(found)
+                self._check_file()
+                self._resume = self._assembler.resume.pack()
+        self._look_after()
+        return self._polled(before)
+
+    def _polled(self, before: int) -> Polled:
+        assembler = self._assembler
+        found, assembler.committed = assembler.committed, []
+        left_out, assembler.left_out = assembler.left_out, []
+        names, assembler.names = assembler.names, []
+        notes: dict[str, bytes] = {}
+        if found and self._before.place.gtids is not None:
+            if before + len(names) != assembler.count:
+                raise LogUnknownError(
+                    "a transaction without a GTID among others that have one", source=self._source, thread=THREAD,
+                    hint="gtid_mode must be ON, or position: file",
+                )  # fmt: skip
+            notes[AHEAD] = Ahead.pack(before, names)
+        mark = ThreadMark(THREAD, Order.mark(assembler.count), self._resume, ThreadState.OPEN, self._at_end())
+        return Polled(found, {THREAD: mark}, left_out, notes)
+
+    def _check_file(self) -> None:
+        """A file of the same name that was begun at another time is another file."""
+        before, now = self._before, self._assembler
+        is_named = before.place.gtids is None and before.back is None and before.place.file == now.file
+        if is_named and before.made and now.made and before.made != now.made:
+            raise IncarnationError(
+                f"{now.file} is not the file that was read before", source=self._source,
+                hint="the server's logs were reset: reset the source's position to capture it anew",
+            )  # fmt: skip
+
+    def _at_end(self) -> bool:
+        end = self._server_end
+        return self._is_empty and end is not None and self._has_passed(end)
+
+    def _has_passed(self, end: Place) -> bool:
+        assembler = self._assembler
+        return not assembler.is_inside and Place(assembler.file, assembler.position).order >= end.order
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        if self._is_empty and now - self._asked_at >= self._config.end_check_seconds:
+            self._asked_at = now
+            self._server_end = self._ask_end()
+            metrics.show(self._source, self._server_end, Place(self._assembler.file, self._assembler.position))
+            if now - self._moved_at >= MOVE_SECONDS and self._at_end() and not self._assembler.committed:
+                self._moved_at = now
+                self._assembler.move_on()
+                self._resume = self._assembler.resume.pack()
+
+    def _ask_end(self) -> Place:
+        return log_end(self._catalogue.connection, self._catalogue.server, self._source)
+
+    def end_of_log(self) -> Callable[[], Order | None]:
+        """All that a read could see was in the log before it could be seen."""
+        end = self._ask_end()
+
+        def covered() -> Order | None:
+            return Order.mark(self._assembler.count) if self._has_passed(end) else None
+
+        return covered
+
+    def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
+        """A server lets go of its log by time, not by what its readers have read."""
+
+    def close(self) -> None:
+        self._replication.close()
+        self._catalogue.close()
+        self._space.close()

@@ -1,0 +1,207 @@
+"""TABLE_MAP events: what a table's columns are, as far as the log says it. Pure.
+
+Types and their sizes are always there. With `binlog_row_metadata=FULL` so are names, labels and the key; without, the
+catalogue is asked for those.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from lowwater.errors import LogUnknownError
+
+# types, by the numbers that the log has
+TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR = (
+    1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13,
+)  # fmt: skip
+VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 15, 16, 17, 18, 19
+JSON, NEWDECIMAL, ENUM, SET = 245, 246, 247, 248
+BLOB, VAR_STRING, STRING, GEOMETRY = 252, 253, 254, 255
+
+_NUMERIC = frozenset((TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE))
+CHARACTER = frozenset((VARCHAR, VAR_STRING, STRING, BLOB))
+_LABELLED = frozenset((ENUM, SET))
+
+_WITHOUT_METADATA = frozenset((TINY, SHORT, LONG, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR))
+_ONE_BYTE = frozenset((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, BLOB, GEOMETRY))
+
+# optional metadata
+_SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _COLUMN_NAME, _SET_LABELS, _ENUM_LABELS = range(1, 7)
+_GEOMETRY_TYPE, _SIMPLE_KEY, _PREFIXED_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_CHARSET, _VISIBILITY = range(7, 13)
+
+#: what an index on an expression hides in its table
+HIDDEN = "!hidden!"
+
+
+@dataclass(frozen=True, slots=True)
+class WireColumn:
+    type: int
+    #: by type: the most bytes that it takes, bytes of its length, bits, digits, or digits behind the second
+    size: int = 0
+    scale: int = 0
+    is_unsigned: bool = False
+    #: 0: none, or not known
+    collation: int = 0
+    name: str = ""
+    #: in the column's character set
+    labels: tuple[bytes, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableMap:
+    namespace: str
+    table: str
+    columns: tuple[WireColumn, ...]
+    #: names, labels and the key came with it
+    is_full: bool = False
+    #: so did the signs of numbers; MariaDB may leave them out
+    has_signs: bool = False
+    key: tuple[int, ...] = field(default=())
+
+
+def packed(data: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, and the place behind it."""
+    first = data[at]
+    if first < 251:
+        return first, at + 1
+    size = {252: 2, 253: 3, 254: 8}[first]
+    return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
+
+
+def table_name(body: bytes) -> tuple[str, str, int]:
+    """Namespace, table and the place behind them. `body` begins with the table's number."""
+    at = 8
+    size = body[at]
+    namespace = body[at + 1 : at + 1 + size].decode()
+    at += size + 2
+    size = body[at]
+    return namespace, body[at + 1 : at + 1 + size].decode(), at + size + 2
+
+
+def parse(body: bytes, *, is_mariadb: bool = False) -> TableMap:
+    namespace, table, at = table_name(body)
+    count, at = packed(body, at)
+    types = body[at : at + count]
+    size, at = packed(body, at + count)
+    columns = list(_columns(types, body[at : at + size], f"{namespace}.{table}"))
+    at += size + (count + 7) // 8
+    if len(columns) != count or at > len(body):
+        raise struct.error("cut off")
+    # MariaDB says of a YEAR, too, that it has no sign
+    signed = _NUMERIC | {YEAR} if is_mariadb else _NUMERIC
+    return _with_metadata(TableMap(namespace, table, tuple(columns)), body, at, signed)
+
+
+def _columns(types: bytes, metadata: bytes, where: str) -> Iterator[WireColumn]:
+    at = 0
+    for number, kind in enumerate(types, 1):
+        if kind in _WITHOUT_METADATA:
+            yield WireColumn(kind)
+        elif kind in _ONE_BYTE:
+            yield WireColumn(kind, metadata[at])
+            at += 1
+        elif kind == NEWDECIMAL:
+            yield WireColumn(kind, metadata[at], metadata[at + 1])
+            at += 2
+        elif kind == BIT:
+            yield WireColumn(kind, metadata[at] + 8 * metadata[at + 1])
+            at += 2
+        elif kind in (VARCHAR, VAR_STRING):
+            yield WireColumn(VARCHAR, metadata[at] | metadata[at + 1] << 8)
+            at += 2
+        elif kind in (STRING, ENUM, SET):
+            yield _string(metadata[at], metadata[at + 1])
+            at += 2
+        else:
+            raise LogUnknownError(
+                f"column {number} of {where} has a type that is not known here: {kind}",
+                hint="take the table out of `tables`, or change the column's type; and report it",
+            )
+
+
+def _string(first: int, second: int) -> WireColumn:
+    """The real type, and in two of its bits, inverted, the upper bits of a CHAR's length."""
+    if first & 0x30 != 0x30:
+        return WireColumn(first | 0x30, second | (first & 0x30 ^ 0x30) << 4)
+    return WireColumn(first, second)
+
+
+def _with_metadata(found: TableMap, body: bytes, at: int, signed: frozenset[int]) -> TableMap:
+    columns = list(found.columns)
+    key: tuple[int, ...] = ()
+    has_names = False
+    has_signs = False
+    while at < len(body):
+        kind = body[at]
+        size, at = packed(body, at + 1)
+        value = body[at : at + size]
+        at += size
+        match kind:
+            case 1:  # _SIGNEDNESS
+                has_signs = True
+                numeric = [n for n, c in enumerate(columns) if c.type in signed]
+                for place, n in enumerate(numeric):
+                    columns[n] = replace(columns[n], is_unsigned=bool(value[place >> 3] & 128 >> (place & 7)))
+            case 2 | 10:  # default character sets
+                _set_collations(columns, CHARACTER if kind == _DEFAULT_CHARSET else _LABELLED, _defaulted(value))
+            case 3 | 11:
+                _set_collations(columns, CHARACTER if kind == _COLUMN_CHARSET else _LABELLED, list(_numbers(value)))
+            case 4:  # _COLUMN_NAME
+                has_names = True
+                for n, name in enumerate(_texts(value)):
+                    columns[n] = replace(columns[n], name=name.decode())
+            case 5 | 6:
+                wanted = SET if kind == _SET_LABELS else ENUM
+                labelled = [n for n, c in enumerate(columns) if c.type == wanted]
+                for n, labels in zip(labelled, _lists(value), strict=True):
+                    columns[n] = replace(columns[n], labels=labels)
+            case 8:  # _SIMPLE_KEY
+                key = tuple(_numbers(value))
+            case 9:  # _PREFIXED_KEY: each with the length of its prefix
+                key = tuple(_numbers(value))[::2]
+            case _:
+                # what a geometry is, what is invisible: nothing that a row's meaning depends on; the field's length
+                # was given, so it is passed over by right
+                pass
+    return replace(found, columns=tuple(columns), is_full=has_names, has_signs=has_signs, key=key)
+
+
+def _numbers(value: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(value):
+        number, at = packed(value, at)
+        yield number
+
+
+def _texts(value: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(value):
+        size, at = packed(value, at)
+        yield value[at : at + size]
+        at += size
+
+
+def _lists(value: bytes) -> Iterator[tuple[bytes, ...]]:
+    at = 0
+    while at < len(value):
+        count, at = packed(value, at)
+        found = []
+        for _ in range(count):
+            size, at = packed(value, at)
+            found.append(value[at : at + size])
+            at += size
+        yield tuple(found)
+
+
+def _defaulted(value: bytes) -> dict[int, int]:
+    """Place among the columns of text → collation; -1 is for those that are not named."""
+    default, *pairs = _numbers(value)
+    return {-1: default, **dict(zip(pairs[::2], pairs[1::2], strict=True))}
+
+
+def _set_collations(columns: list[WireColumn], kinds: frozenset[int], given: dict[int, int] | list[int]) -> None:
+    for place, n in enumerate([n for n, c in enumerate(columns) if c.type in kinds]):
+        collation = given[place] if isinstance(given, list) else given.get(place, given[-1])
+        columns[n] = replace(columns[n], collation=collation)

@@ -1,0 +1,166 @@
+"""What a column becomes, and how its bytes in the log are read. `docs/mysql.md` has this as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lowwater.codec import table as t
+from lowwater.codec.table import Type
+from lowwater.errors import ConfigError, LogUnknownError
+from lowwater_extractor.sources.mysql import binary_values as bv
+from lowwater_extractor.sources.mysql import table_map as tm
+from lowwater_extractor.sources.mysql.charsets import BINARY, Decoders
+from lowwater_extractor.sources.mysql.json_values import json_text
+from lowwater_extractor.sources.mysql.table_map import WireColumn
+
+#: no collation is given for what is not text, and 63 for what is binary
+BINARY_COLLATION = 63
+
+_INTEGERS = {tm.TINY: "b", tm.SHORT: "h", tm.LONG: "i", tm.LONGLONG: "q"}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCode:
+    """How a column is published, and how it is read out of a row."""
+
+    type: Type
+    #: of a fixed size, as `struct` has it; else empty
+    format: str = ""
+    #: of a value with its length in front: how many bytes that length has
+    length_bytes: int = 0
+    #: from what was read to a value; None: it is that already
+    convert: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the operator says about columns."""
+
+    as_text: frozenset[str] = frozenset()
+    #: null in the place of dates that are no days
+    is_zero_null: bool = False
+
+
+def column_code(column: WireColumn, where: str, decoders: Decoders, wanted: Wanted) -> ColumnCode:
+    """`where`: `namespace.table.column`."""
+    if where in wanted.as_text:
+        return _as_text(column, where)
+    kind = column.type
+    if kind in _INTEGERS or kind == tm.INT24:
+        return _integer(column)
+    if kind in (tm.VARCHAR, tm.STRING, tm.BLOB):
+        return _text(column, where, decoders)
+    if kind in (tm.ENUM, tm.SET):
+        return _labelled(column, where, decoders)
+    code = _other(column)
+    if code is None:
+        raise LogUnknownError(
+            f"{where} has a type that is not known here: {kind}",
+            hint="take the table out of `tables`, or change the column's type; and report it",
+        )
+    if wanted.is_zero_null and code.type in (t.DATE, t.TIMESTAMP, t.TIMESTAMPTZ):
+        assert code.convert is not None
+        return ColumnCode(code.type, code.format, convert=bv.null_if_zero(code.convert))
+    return code
+
+
+def _integer(column: WireColumn) -> ColumnCode:
+    if column.type == tm.INT24:
+        return ColumnCode(t.INT32, "3s", convert=bv.unsigned_24 if column.is_unsigned else bv.signed_24)
+    letter = _INTEGERS[column.type]
+    if not column.is_unsigned:
+        return ColumnCode(t.INT64 if column.type == tm.LONGLONG else t.INT32, letter)
+    # 64 bits without a sign do not fit a long
+    types = {tm.LONG: t.INT64, tm.LONGLONG: t.decimal(20, 0)}
+    return ColumnCode(types.get(column.type, t.INT32), letter.upper())
+
+
+def _other(column: WireColumn) -> ColumnCode | None:
+    digits = column.size
+    match column.type:
+        case tm.FLOAT:
+            return ColumnCode(t.FLOAT32, "f")
+        case tm.DOUBLE:
+            return ColumnCode(t.FLOAT64, "d")
+        case tm.NEWDECIMAL:
+            size = bv.decimal_size(column.size, column.scale)
+            return ColumnCode(
+                t.decimal(column.size, column.scale), f"{size}s", convert=bv.decimal(column.size, column.scale)
+            )
+        case tm.YEAR:
+            return ColumnCode(t.INT32, "B", convert=bv.year)
+        case tm.DATE:
+            return ColumnCode(t.DATE, "3s", convert=bv.date)
+        case tm.DATETIME2:
+            return ColumnCode(t.TIMESTAMP, f"{bv.temporal_size(5, digits)}s", convert=bv.datetime(digits))
+        case tm.TIMESTAMP2:
+            return ColumnCode(t.TIMESTAMPTZ, f"{bv.temporal_size(4, digits)}s", convert=bv.timestamp(digits))
+        case tm.TIME2:
+            return ColumnCode(t.INT64, f"{bv.temporal_size(3, digits)}s", convert=bv.time(digits))
+        case tm.DATETIME:
+            return ColumnCode(t.TIMESTAMP, "8s", convert=bv.old_datetime)
+        case tm.TIMESTAMP:
+            return ColumnCode(t.TIMESTAMPTZ, "4s", convert=bv.old_timestamp)
+        case tm.TIME:
+            return ColumnCode(t.INT64, "3s", convert=bv.old_time)
+        case tm.BIT:
+            size = (column.size + 7) // 8
+            is_boolean = column.size == 1
+            return ColumnCode(
+                t.BOOLEAN if is_boolean else t.BYTES, f"{size}s", convert=bv.boolean if is_boolean else None
+            )
+        case tm.JSON:
+            return ColumnCode(t.JSON, length_bytes=column.size, convert=json_text)
+        case tm.GEOMETRY:
+            return ColumnCode(t.BYTES, length_bytes=column.size)
+        case _:
+            return None
+
+
+def _text(column: WireColumn, where: str, decoders: Decoders) -> ColumnCode:
+    length_bytes = column.size if column.type == tm.BLOB else 1 if column.size < 256 else 2
+    charset = BINARY if column.collation == BINARY_COLLATION else _charset(column, where, decoders)
+    if charset != BINARY:
+        return ColumnCode(t.STRING, length_bytes=length_bytes, convert=decoders.decoder(charset))
+    is_padded = column.type == tm.STRING
+    return ColumnCode(t.BYTES, length_bytes=length_bytes, convert=bv.padded(column.size) if is_padded else None)
+
+
+def _charset(column: WireColumn, where: str, decoders: Decoders) -> str:
+    if not column.collation:
+        raise LogUnknownError(
+            f"the log does not say what character set {where} has",
+            hint="SET GLOBAL binlog_row_metadata = FULL on the server",
+        )
+    return decoders.charset(column.collation)
+
+
+def _labelled(column: WireColumn, where: str, decoders: Decoders) -> ColumnCode:
+    if column.labels is None:
+        raise LogUnknownError(
+            f"the log does not have the labels of {where}", hint="SET GLOBAL binlog_row_metadata = FULL on the server"
+        )
+    charset = decoders.charset(column.collation) if column.collation else "utf8mb4"
+    labels = [decoders.text(charset, label) for label in column.labels]
+    if column.type == tm.ENUM:
+        return ColumnCode(t.STRING, "B" if column.size == 1 else "H", convert=bv.label_of_enum(labels))
+    return ColumnCode(t.array(t.STRING), f"{column.size}s", convert=bv.labels_of_set(labels))
+
+
+def _as_text(column: WireColumn, where: str) -> ColumnCode:
+    digits = column.size
+    match column.type:
+        case tm.DATE:
+            return ColumnCode(t.STRING, "3s", convert=bv.date_text)
+        case tm.DATETIME2:
+            return ColumnCode(t.STRING, f"{bv.temporal_size(5, digits)}s", convert=bv.datetime_text(digits))
+        case tm.TIMESTAMP2:
+            return ColumnCode(t.STRING, f"{bv.temporal_size(4, digits)}s", convert=bv.timestamp_text(digits))
+        case tm.TIME2:
+            return ColumnCode(t.STRING, f"{bv.temporal_size(3, digits)}s", convert=bv.time_text(digits))
+        case _:
+            raise ConfigError(
+                f"as_text: {where} is no date and no time", hint="every other type has a form that loses nothing"
+            )

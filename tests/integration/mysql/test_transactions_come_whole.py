@@ -1,0 +1,250 @@
+"""What a transaction is, whatever it is made of: savepoints, DDL, XA, large ones, parts of rows, other formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.mysql.reading import Read, reading
+from tests.mysql import MysqlDatabase, run
+
+from lowwater.errors import LogGapError, LogUnknownError, SourceLostError, StartRefusedError
+from lowwater_extractor.sources.mysql.place import Resume
+
+_ONLY_MYSQL = pytest.mark.parametrize("mysql_server", ["mysql"], indirect=True)
+_ONLY_MARIADB = pytest.mark.parametrize("mysql_server", ["mariadb"], indirect=True)
+
+
+def _ids(read: Read) -> list[list[Any]]:
+    """Of each transaction: op and the row's id."""
+    return [[(c.op, (c.after or c.before or {}).get("id")) for c in changes] for changes in read.new()]
+
+
+@pytest.fixture
+def items(mysql_database: MysqlDatabase) -> MysqlDatabase:
+    mysql_database.execute("CREATE TABLE items (id int PRIMARY KEY, name varchar(40), n int)")
+    return mysql_database
+
+
+def test_what_is_rolled_back_to_a_savepoint_never_comes_and_the_rest_comes_whole(items: MysqlDatabase) -> None:
+    with reading(items) as read:
+        items.execute(
+            "BEGIN", "INSERT INTO items VALUES (1, 'a', 1)", "SAVEPOINT one", "INSERT INTO items VALUES (2, 'b', 2)",
+            "ROLLBACK TO one", "INSERT INTO items VALUES (3, 'c', 3)", "COMMIT", "BEGIN",
+            "INSERT INTO items VALUES (4, 'd', 4)", "ROLLBACK",
+        )  # fmt: skip
+        assert _ids(read) == [[("c", 1), ("c", 3)]]
+
+
+def test_a_statement_that_commits_ends_the_transaction_before_it(items: MysqlDatabase) -> None:
+    with reading(items) as read:
+        items.execute(
+            "BEGIN", "INSERT INTO items VALUES (1, 'a', 1)", "CREATE TABLE other (id int PRIMARY KEY)",
+            "INSERT INTO items VALUES (2, 'b', 2)", "INSERT INTO other VALUES (7)",
+        )  # fmt: skip
+        assert _ids(read) == [[("c", 1)], [("c", 2)], [("c", 7)]]
+
+
+def test_an_altered_table_is_a_new_version_from_its_next_row_on(items: MysqlDatabase) -> None:
+    with reading(items) as read:
+        items.execute(
+            "INSERT INTO items VALUES (1, 'a', 1)",
+            "ALTER TABLE items ADD COLUMN note text",
+            "INSERT INTO items VALUES (2, 'b', 2, 'x')",
+            "ALTER TABLE items CHANGE n m int",
+            "ALTER TABLE items DROP COLUMN name",
+            "INSERT INTO items VALUES (3, 3, 'y')",
+            "RENAME TABLE items TO things",
+            "INSERT INTO things VALUES (4, 4, 'z')",
+        )
+        found = [change for changes in read.new() for change in changes]
+        assert [(c.table, c.version) for c in found] == [("items", 1), ("items", 2), ("items", 3), ("things", 1)]
+        assert found[2].after == {"id": 3, "m": 3, "note": "y"}
+
+
+def test_truncate_is_a_change(items: MysqlDatabase) -> None:
+    with reading(items) as read:
+        items.execute(
+            "INSERT INTO items VALUES (1, 'a', 1)", "TRUNCATE TABLE items", "INSERT INTO items VALUES (1, 'b', 1)",
+            f"TRUNCATE `{items.name}` . `items`",
+        )  # fmt: skip
+        assert [[c.op for c in changes] for changes in read.new()] == [["c"], ["t"], ["c"], ["t"]]
+
+
+def test_a_transaction_beyond_memory_comes_whole_from_disk(items: MysqlDatabase, tmp_path: Path) -> None:
+    with reading(items, spill_bytes_max=20_000, spill_directory=str(tmp_path)) as read, items.connect() as connection:
+        run(connection, "BEGIN")
+        with connection.cursor() as cursor:
+            cursor.executemany("INSERT INTO items VALUES (%s, %s, %s)", [(n, f"item {n}", n) for n in range(5_000)])
+        run(connection, "UPDATE items SET n = n + 1")
+        run(connection, "COMMIT")
+        (changes,) = read.new()
+    assert [c.after["n"] for c in changes if c.after] == [*range(5_000), *range(1, 5_001)]
+
+
+def test_tables_without_transactions_and_created_from_others_come_too(items: MysqlDatabase) -> None:
+    with reading(items, without_key="stream_only") as read:
+        items.execute("CREATE TABLE plain (id int PRIMARY KEY) ENGINE=MyISAM", "INSERT INTO plain VALUES (5)")
+        if items.is_mariadb:
+            items.execute("INSERT INTO items VALUES (1, 'a', 1)", "CREATE TABLE made AS SELECT * FROM items")
+            assert _ids(read) == [[("c", 5)], [("c", 1)], [("c", 1)]]
+        else:
+            assert _ids(read) == [[("c", 5)]]
+
+
+# -- parts of rows -----------------------------------------------------------------------------------------
+
+
+def test_with_minimal_rows_what_the_log_lacks_is_named_as_unchanged(items: MysqlDatabase) -> None:
+    with reading(items, copy_tables=False) as read:
+        items.execute(
+            "SET SESSION binlog_row_image = 'MINIMAL'", "INSERT INTO items VALUES (1, 'a', 1)",
+            "UPDATE items SET n = 2 WHERE id = 1", "UPDATE items SET id = 9 WHERE id = 1",
+            "DELETE FROM items WHERE id = 9", "INSERT INTO items (id) VALUES (2)",
+        )  # fmt: skip
+        insert, update, moved, delete, bare = (changes[0] for changes in read.new())
+    assert insert.after == {"id": 1, "name": "a", "n": 1}
+    assert update.before == {"id": 1, "name": None, "n": None}
+    assert (update.after, update.unchanged) == ({"id": 1, "name": None, "n": 2}, ["name"])
+    assert (moved.before or {})["id"] == 1
+    assert (moved.after, moved.unchanged) == ({"id": 9, "name": None, "n": None}, ["name", "n"])
+    assert delete.before == {"id": 9, "name": None, "n": None}
+    assert bare.after == {"id": 2, "name": None, "n": None}
+
+
+def test_a_default_that_the_log_lacks_stops_the_source(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute("CREATE TABLE filled (id int PRIMARY KEY, state varchar(9) NOT NULL DEFAULT 'new')")
+    with reading(mysql_database) as read:
+        mysql_database.execute("SET SESSION binlog_row_image = 'MINIMAL'", "INSERT INTO filled (id) VALUES (1)")
+        with pytest.raises(LogUnknownError, match="without state"):
+            read.new()
+
+
+def test_without_names_in_the_log_they_come_from_the_catalogue_or_the_source_stops(items: MysqlDatabase) -> None:
+    run_as = "SET GLOBAL binlog_row_metadata = {}"
+    try:
+        items.execute(run_as.format("MINIMAL" if not items.is_mariadb else "NO_LOG"))
+        items.execute("CREATE TABLE labelled (id int unsigned PRIMARY KEY, e enum('x','y'), s set('p','q'), t text)")
+        with reading(items, server_id=21) as read:
+            items.execute("INSERT INTO labelled VALUES (4000000000, 'y', 'p,q', 'é')")
+            # without any metadata a sign is not in the log either: it is the catalogue's
+            assert read.one()[0].after == {"id": 4000000000, "e": "y", "s": ["p", "q"], "t": "é"}
+            assert read.mark is not None
+            resumes = read.resumes
+        items.execute("INSERT INTO items VALUES (1, 'a', 1)", "ALTER TABLE items DROP COLUMN n")
+        with (
+            reading(items, resumes, server_id=21) as again,
+            pytest.raises(LogUnknownError, match="columns now") as wrong,
+        ):
+            again.new()
+        assert "binlog_row_metadata" in str(wrong.value.hint)
+    finally:
+        items.execute(run_as.format("FULL"))
+
+
+# -- XA ----------------------------------------------------------------------------------------------------
+
+
+def _xa(database: MysqlDatabase, name: str, row: str, *, ends: str = "") -> None:
+    statements = [f"XA START '{name}'", f"INSERT INTO items VALUES {row}", f"XA END '{name}'", f"XA PREPARE '{name}'"]
+    database.execute(*statements, *([f"XA {ends} '{name}'"] if ends else []))
+
+
+def test_xa_comes_at_its_commit_also_after_a_restart_in_between(items: MysqlDatabase) -> None:
+    with reading(items) as read:
+        _xa(items, "kept", "(1, 'a', 1), (2, 'b', 2)")
+        _xa(items, "undone", "(3, 'c', 3)")
+        items.execute("INSERT INTO items VALUES (4, 'd', 4)")
+        assert _ids(read) == [[("c", 4)]]
+        resumes = read.resumes
+        assert len(Resume.unpack(resumes[1]).xa) == 2
+    with reading(items, resumes) as again:
+        items.execute("XA ROLLBACK 'undone'", "INSERT INTO items VALUES (5, 'e', 5)")
+        assert _ids(again) == [[("c", 5)]]
+        resumes = again.resumes
+        assert len(Resume.unpack(resumes[1]).xa) == 1
+    with reading(items, resumes) as last:
+        items.execute("XA COMMIT 'kept'")
+        _xa(items, "quick", "(6, 'f', 6)", ends="COMMIT")
+        assert _ids(last) == [[("c", 1), ("c", 2)], [("c", 6)]]
+        orders = [t.order for t in last.found]
+        assert orders == sorted(orders)
+        assert Resume.unpack(last.resumes[1]).back is None
+
+
+def test_capture_waits_for_xa_that_was_prepared_before_it_or_leaves_it_out_by_name(items: MysqlDatabase) -> None:
+    _xa(items, "early", "(1, 'a', 1)")
+    try:
+        with pytest.raises(SourceLostError, match="XA transactions are prepared"), reading(items):
+            pass
+        with reading(items, xa_at_start="leave_out") as read:
+            items.execute("XA COMMIT 'early'", "INSERT INTO items VALUES (2, 'b', 2)")
+            assert _ids(read) == [[("c", 2)]]
+            assert "prepared before capture began" in read.left_out[0][2]
+    finally:
+        items.execute("DELETE FROM items")
+
+
+# -- what cannot be read -----------------------------------------------------------------------------------
+
+
+def test_changes_by_statements_stop_the_source(items: MysqlDatabase) -> None:
+    with reading(items) as read:
+        items.execute("SET SESSION binlog_format = 'STATEMENT'", "INSERT INTO items VALUES (1, 'a', 1)")
+        with pytest.raises(LogUnknownError, match="by a statement, not by their rows") as refused:
+            read.new()
+        assert "binlog_format" in str(refused.value.hint)
+        assert refused.value.position
+
+
+@_ONLY_MYSQL
+def test_parts_of_json_documents_stop_the_source(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute("CREATE TABLE docs (id int PRIMARY KEY, doc json)")
+    with reading(mysql_database) as read:
+        mysql_database.execute(
+            "SET SESSION binlog_row_value_options = 'PARTIAL_JSON'", "INSERT INTO docs VALUES (1, '{\"a\": 1}')",
+            "UPDATE docs SET doc = JSON_SET(doc, '$.a', 2)",
+        )  # fmt: skip
+        with pytest.raises(LogUnknownError, match="parts of JSON") as refused:
+            read.new()
+        assert "binlog_row_value_options" in str(refused.value.hint)
+
+
+@_ONLY_MARIADB
+def test_compressed_events_of_mariadb_are_read(items: MysqlDatabase) -> None:
+    try:
+        items.execute("SET GLOBAL log_bin_compress = ON", "SET GLOBAL log_bin_compress_min_len = 10")
+        with reading(items) as read:
+            items.execute(
+                f"INSERT INTO items VALUES (1, '{'a' * 40}', 1), (2, '{'b' * 40}', 2)", "UPDATE items SET n = 7",
+                f"CREATE TABLE more (id int PRIMARY KEY, {', '.join(f'column{n} int' for n in range(20))})",
+                "DELETE FROM items",
+            )  # fmt: skip
+            assert _ids(read) == [[("c", 1), ("c", 2)], [("u", 1), ("u", 2)], [("d", 1), ("d", 2)]]
+    finally:
+        items.execute("SET GLOBAL log_bin_compress = OFF")
+
+
+def test_tables_that_cannot_be_captured_are_refused_by_name(items: MysqlDatabase) -> None:
+    items.execute("CREATE TABLE keyless (a int)")
+    with pytest.raises(StartRefusedError, match=rf"{items.name}\.keyless"), reading(items):
+        pass
+    with reading(items, without_key="stream_only") as read:
+        items.execute("INSERT INTO keyless VALUES (1)", "UPDATE keyless SET a = 2", "DELETE FROM keyless")
+        changes = [changes[0] for changes in read.new()]
+        assert [(c.op, c.before, c.after) for c in changes] == [
+            ("c", None, {"a": 1}), ("u", {"a": 1}, {"a": 2}), ("d", {"a": 2}, None)
+        ]  # fmt: skip
+        tables = [table.table for table in read.source.tables_to_copy()]
+        assert "keyless" not in tables
+
+
+def test_an_unknown_xa_commit_stops_the_source(items: MysqlDatabase) -> None:
+    _xa(items, "gone", "(1, 'a', 1)")
+    with reading(items, xa_at_start="leave_out") as read:
+        resumes = read.resumes
+    with reading(items, resumes) as again:
+        items.execute("XA COMMIT 'gone'")
+        with pytest.raises(LogGapError, match="before capture began"):
+            again.new()

@@ -1,0 +1,346 @@
+"""Events by hand: what becomes a transaction, where reading goes on, and what stops a source."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.unit.mysql.binlog import ITEMS, SECONDS, SERVER, Fed, Log, item, packed
+
+from lowwater.errors import CodecError, LogCorruptError, LogGapError, LogUnknownError
+from lowwater.positions import Order
+from lowwater_extractor.sources.mysql import events as ev
+from lowwater_extractor.sources.mysql.place import Ahead, Place, Resume
+
+
+def _inserted(log: Log, number: int, *, gtid: int | None = None) -> str:
+    name = log.gtid(gtid)
+    log.query("BEGIN")
+    log.table(ITEMS)
+    log.rows(ev.WRITE_ROWS, 70, 2, item(number, f"item {number}"))
+    log.xid()
+    return name
+
+
+def _ids(found: list) -> list[list[int]]:  # type: ignore[type-arg]
+    return [[(change.after or change.before)[0] for change in transaction.changes] for transaction in found]
+
+
+@pytest.fixture
+def log() -> Log:
+    made = Log()
+    made.begin()
+    return made
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_a_group_is_a_transaction_with_its_gtid_and_its_commit_time(tmp_path: Path, checksums: bool) -> None:
+    log = Log(checksums=checksums)
+    log.begin()
+    name = log.gtid(7, micros=1_700_000_000_123_456)
+    log.query("BEGIN")
+    log.table(ITEMS)
+    log.rows(ev.WRITE_ROWS, 70, 2, item(1, "a") + item(2, None))
+    log.rows(ev.UPDATE_ROWS, 70, 2, item(1, "a") + item(1, "b"))
+    log.rows(ev.DELETE_ROWS, 70, 2, item(2, None))
+    log.xid()
+    fed = Fed(tmp_path)
+    fed.assembler.feed_all(log.take())
+    (transaction,) = fed.assembler.committed
+    assert (transaction.txid, transaction.order, transaction.commit_ts_us) == (
+        name, Order(101, 1), 1_700_000_000_123_456
+    )  # fmt: skip
+    changes = [fed.encoders.change(frame) for frame in transaction.changes]
+    assert [(c.op, c.before, c.after) for c in changes] == [
+        ("c", None, {"id": 1, "name": "a"}),
+        ("c", None, {"id": 2, "name": None}),
+        ("u", {"id": 1, "name": "a"}, {"id": 1, "name": "b"}),
+        ("d", {"id": 2, "name": None}, None),
+    ]
+    place = fed.assembler.resume.place
+    assert place == Place("binlog.000001", log.at, f"{SERVER}:7")
+
+
+def test_rows_of_the_older_form_are_read_too(tmp_path: Path, log: Log) -> None:
+    log.anonymous()
+    log.query("BEGIN")
+    log.table(ITEMS)
+    log.rows(ev.WRITE_ROWS_1, 70, 2, item(1, "a"))
+    log.rows(ev.UPDATE_ROWS_1, 70, 2, item(1, "a") + item(1, "b"))
+    log.rows(ev.DELETE_ROWS_1, 70, 2, item(1, "b"))
+    log.query("COMMIT")
+    fed = Fed(tmp_path, resume=Resume(5, Place("binlog.000001", 4), "x"))
+    (transaction,) = fed.feed(log)
+    assert [change.op for change in transaction.changes] == ["c", "u", "d"]
+    assert transaction.txid == f"binlog.000001:{log.at}"
+
+
+def test_mariadb_needs_no_begin_and_says_where_a_statement_stands_alone(tmp_path: Path, log: Log) -> None:
+    first = log.maria_gtid(41)
+    log.table(ITEMS)
+    log.rows(ev.WRITE_ROWS_1, 70, 2, item(1, "a"))
+    log.xid()
+    log.maria_gtid(42, flags=1)
+    log.query("CREATE TABLE t (a int)")
+    fed = Fed(tmp_path, resume=Resume(0, Place("binlog.000001", 4, "0-1-40"), "x"), is_mariadb=True)
+    (transaction,) = fed.feed(log)
+    assert transaction.txid == first
+    assert fed.assembler.count == 2
+    assert fed.assembler.resume.place.gtids == "0-1-42"
+
+
+def test_every_group_counts_whether_it_is_captured_or_not(tmp_path: Path, log: Log) -> None:
+    for number in range(1, 4):
+        _inserted(log, number)
+    fed = Fed(tmp_path, tables=["other.*"])
+    assert fed.feed(log) == []
+    assert fed.assembler.count == 103
+
+
+def test_a_place_is_behind_a_whole_group_never_inside_of_one(tmp_path: Path, log: Log) -> None:
+    _inserted(log, 1)
+    at = log.at
+    log.gtid()
+    log.query("BEGIN")
+    log.table(ITEMS)
+    fed = Fed(tmp_path)
+    fed.feed(log)
+    assert fed.assembler.resume.place.position == at
+    assert fed.assembler.is_inside
+
+
+def test_positions_beyond_four_bytes_go_on(tmp_path: Path) -> None:
+    log = Log(at=(1 << 32) - 400)
+    log.begin()
+    for number in range(1, 5):
+        _inserted(log, number)
+    fed = Fed(tmp_path, resume=Resume(0, Place("binlog.000001", (1 << 32) - 400, ""), "x"))
+    fed.feed(log)
+    assert log.at > 1 << 32
+    assert fed.assembler.resume.place.position == log.at
+
+
+def test_the_next_file_is_gone_on_with(tmp_path: Path, log: Log) -> None:
+    _inserted(log, 1)
+    log.rotate("binlog.000002")
+    fed = Fed(tmp_path)
+    fed.feed(log)
+    assert fed.assembler.resume.place.file == "binlog.000002"
+    assert fed.assembler.resume.place.position == 4
+    log.format()
+    _inserted(log, 2)
+    assert _ids(fed.feed(log)) == [[2]]
+
+
+def test_a_heartbeat_moves_the_place_but_not_inside_of_a_group(tmp_path: Path, log: Log) -> None:
+    fed = Fed(tmp_path)
+    fed.feed(log)
+    log.at = 9_000
+    log.event(ev.HEARTBEAT, b"binlog.000001", seconds=0)
+    fed.feed(log)
+    assert fed.assembler.resume.place.position >= 9_000
+
+
+# -- wrong ones --------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_checksum_stops_the_source(tmp_path: Path, log: Log) -> None:
+    _inserted(log, 1)
+    wrong = bytearray(log.events[-2])
+    wrong[30] ^= 1
+    log.events[-2] = bytes(wrong)
+    with pytest.raises(LogCorruptError, match="checksum") as refused:
+        Fed(tmp_path).feed(log)
+    assert refused.value.position
+
+
+def test_an_unknown_event_stops_the_source_with_its_bytes_unless_it_may_be_ignored(tmp_path: Path, log: Log) -> None:
+    log.event(99, b"\x01\x02", flags=0x80)
+    fed = Fed(tmp_path)
+    fed.feed(log)
+    log.event(99, b"\x01\x02")
+    with pytest.raises(LogUnknownError, match=r"kind 99.*01 02"):
+        fed.feed(log)
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [(ev.PARTIAL_UPDATE_ROWS, "parts of JSON"), (ev.INCIDENT, "incident"), (ev.GTID_TAGGED, "with a tag")],
+)
+def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, log: Log, kind: int, what: str) -> None:
+    log.event(kind, bytes(20))
+    with pytest.raises((LogUnknownError, LogGapError), match=what) as refused:
+        Fed(tmp_path).feed(log)
+    assert refused.value.hint
+
+
+def test_a_log_that_contradicts_itself_stops_the_source(tmp_path: Path) -> None:
+    def gtid_inside(log: Log) -> None:
+        log.gtid()
+        log.query("BEGIN")
+        log.gtid()
+
+    def rows_outside(log: Log) -> None:
+        log.table(ITEMS)
+        log.rows(ev.WRITE_ROWS, 70, 2, item(1, "a"))
+
+    def rows_unnamed(log: Log) -> None:
+        log.gtid()
+        log.query("BEGIN")
+        log.rows(ev.WRITE_ROWS, 71, 2, item(1, "a"))
+
+    def cut_off(log: Log) -> None:
+        log.gtid()
+        log.query("BEGIN")
+        log.event(ev.TABLE_MAP, ITEMS[:20])
+
+    def commit_outside(log: Log) -> None:
+        log.xid()
+
+    for wrong in (gtid_inside, rows_outside, rows_unnamed, cut_off, commit_outside):
+        log = Log()
+        log.begin()
+        wrong(log)
+        with pytest.raises(LogCorruptError):
+            Fed(tmp_path).feed(log)
+
+
+def test_rows_that_do_not_fit_their_event_stop_the_source(tmp_path: Path, log: Log) -> None:
+    log.gtid()
+    log.query("BEGIN")
+    log.table(ITEMS)
+    log.rows(ev.WRITE_ROWS, 70, 2, item(1, "abc")[:-1])
+    with pytest.raises(CodecError, match=r"shop\.items"):
+        Fed(tmp_path).feed(log)
+
+
+# -- compressed --------------------------------------------------------------------------------------------
+
+
+def _deflated(data: bytes) -> bytes:
+    return bytes([0x80 | 2]) + len(data).to_bytes(2, "big") + zlib.compress(data)
+
+
+def test_mariadbs_compressed_events_are_read_as_what_they_stand_for(tmp_path: Path, log: Log) -> None:
+    log.maria_gtid(1)
+    log.table(ITEMS)
+    head = (70).to_bytes(6, "little") + b"\x01\x00" + b"\x02"
+    log.event(166, head + b"\xff" + _deflated(item(1, "a") + item(2, "b")))
+    log.event(167, head + b"\xff\xff" + _deflated(item(1, "a") + item(1, "c")))
+    log.event(168, head + b"\xff" + _deflated(item(2, "b")))
+    body = struct.pack("<IIBHH", 7, 0, 4, 0, 0) + b"shop\x00"
+    log.event(ev.QUERY_COMPRESSED, body + _deflated(b"COMMIT"))
+    fed = Fed(tmp_path, resume=Resume(0, Place("binlog.000001", 4, ""), "x"), is_mariadb=True)
+    (transaction,) = fed.feed(log)
+    assert [change.op for change in transaction.changes] == ["c", "c", "u", "d"]
+
+
+def test_a_compressed_transaction_of_mysql_is_read(tmp_path: Path, log: Log) -> None:
+    inner = Log(checksums=False)
+    inner.query("BEGIN")
+    inner.table(ITEMS)
+    inner.rows(ev.WRITE_ROWS, 70, 2, item(1, "a"))
+    inner.xid()
+    data = b"".join(inner.take())
+    squeezed = pa.Codec("zstd").compress(data, asbytes=True)
+    name = log.gtid()
+    fields = b"\x02\x01\x00" + b"\x03\x03" + packed(len(data)) + b"\x01\x03" + packed(len(squeezed)) + b"\x00"
+    fields = fields.replace(b"\x03\x03", bytes([3, len(packed(len(data)))]))
+    fields = fields.replace(b"\x01\x03", bytes([1, len(packed(len(squeezed)))]))
+    log.event(ev.TRANSACTION_PAYLOAD, fields + squeezed)
+    fed = Fed(tmp_path)
+    (transaction,) = fed.feed(log)
+    assert transaction.txid == name
+    assert fed.assembler.resume.place.position == log.at
+
+
+# -- XA ----------------------------------------------------------------------------------------------------
+
+
+def _prepared(log: Log, name: bytes, number: int) -> None:
+    log.gtid()
+    log.query(f"XA START X'{name.hex()}',X'',1")
+    log.table(ITEMS)
+    log.rows(ev.WRITE_ROWS, 70, 2, item(number, "xa"))
+    log.query(f"XA END X'{name.hex()}',X'',1")
+    log.prepare(name)
+
+
+def test_xa_is_held_and_read_again_after_a_restart(tmp_path: Path, log: Log) -> None:
+    fed = Fed(tmp_path)
+    begin = log.take()
+    fed.assembler.feed_all(begin)
+    _inserted(log, 1)
+    _prepared(log, b"one", 2)
+    _inserted(log, 3)
+    everything = list(log.events)
+    assert _ids(fed.feed(log)) == [[1], [3]]
+    resume = Resume.unpack(fed.assembler.resume.pack())
+    assert resume.xa == ("X'6f6e65',X'',1",)
+    assert resume.back is not None
+    assert resume.back.gtids == f"{SERVER}:1"
+    log.gtid()
+    log.query("XA COMMIT X'6f6e65',X'',1")
+    again = Fed(tmp_path, resume=resume)
+    # the server sends what is not in the set of the place to go back to
+    again.assembler.feed_all([*begin, *everything[5:]])
+    assert again.assembler.committed == []
+    assert again.assembler.resume == resume
+    (transaction,) = again.feed(log)
+    assert (_ids([transaction]), transaction.txid) == ([[2]], f"{SERVER}:4")
+    assert again.assembler.resume.back is None
+    assert again.assembler.count == fed.assembler.count + 1
+
+
+def test_xa_that_is_rolled_back_never_comes_and_one_phase_comes_at_once(tmp_path: Path, log: Log) -> None:
+    _prepared(log, b"undone", 1)
+    log.gtid()
+    log.query("XA ROLLBACK X'756e646f6e65',X'',1")
+    log.gtid()
+    log.query("XA START X'61',X'',1")
+    log.table(ITEMS)
+    log.rows(ev.WRITE_ROWS, 70, 2, item(2, "xa"))
+    log.query("XA END X'61',X'',1")
+    log.prepare(b"a", one_phase=True)
+    fed = Fed(tmp_path)
+    assert _ids(fed.feed(log)) == [[2]]
+    assert fed.assembler.resume.back is None
+
+
+def test_xa_whose_rows_are_not_in_the_log_any_more_is_an_error(tmp_path: Path, log: Log) -> None:
+    place = Place("binlog.000001", 4, f"{SERVER}:1-5")
+    resume = Resume(0, place, "x", xa=("X'61',X'',1",), back=Place("binlog.000001", 4, f"{SERVER}:1-2"))
+    _inserted(log, 1, gtid=6)
+    with pytest.raises(LogGapError, match="not found in the log again"):
+        Fed(tmp_path, resume=resume).feed(log)
+
+
+# -- ahead of the position ---------------------------------------------------------------------------------
+
+
+def test_what_was_handed_over_before_must_come_again_in_the_same_order(tmp_path: Path, log: Log) -> None:
+    names = [f"{SERVER}:{n}" for n in (1, 2, 3)]
+    note = Ahead.pack(100, names)
+    assert Ahead.unpack(note, 101).names == {102: names[1], 103: names[2]}
+    _inserted(log, 1, gtid=1)
+    _inserted(log, 3, gtid=3)
+    with pytest.raises(LogGapError, match="another order"):
+        Fed(tmp_path, ahead=Ahead.unpack(note, 100)).feed(log)
+
+
+def test_a_large_group_lies_on_disk_and_can_be_read_twice(tmp_path: Path, log: Log) -> None:
+    log.gtid(micros=SECONDS * 1_000_000)
+    log.query("BEGIN")
+    log.table(ITEMS)
+    for number in range(200):
+        log.rows(ev.WRITE_ROWS, 70, 2, item(number, "x" * 20))
+    log.xid()
+    fed = Fed(tmp_path, bytes_max=1_000)
+    fed.assembler.feed_all(log.take())
+    (transaction,) = fed.assembler.committed
+    once = list(transaction.changes)
+    assert once == list(transaction.changes)
+    assert len(once) == transaction.count == 200
