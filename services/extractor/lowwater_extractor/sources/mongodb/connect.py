@@ -1,0 +1,116 @@
+"""Connections, and what the driver says in words of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pymongo
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+from pymongo import errors
+
+from lowwater.errors import LogGapError, SourceError, SourceLostError
+from lowwater.secrets import resolve
+from lowwater_extractor.sources.mongodb.config import MongoConfig
+
+Client = pymongo.MongoClient[Any]
+
+#: answers as bytes, one level of which is decoded when it is asked for
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(
+    document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
+)
+
+#: a server that is not there, or not the primary any more, can come back: so says the server itself
+_PASSING = {6, 7, 24, 43, 63, 64, 89, 91, 133, 134, 136, 150, 175, 189, 202, 234, 237, 262, 317, 358, 9001, 10107}
+_PASSING |= {11600, 11601, 11602, 13388, 13435, 13436}
+_UNAUTHORIZED, _NOT_AUTHENTICATED = 13, 18
+_NO_IMAGE, _TOO_LARGE = 47, 10334
+_HISTORY_LOST = {280, 286}
+
+_RESET = "`lowwater source reset` begins capture anew, and all is copied again"
+
+
+def connect(config: MongoConfig, source: str) -> Client:
+    """A client for one process: it finds the primary by itself, and the next one after an election."""
+    options: dict[str, Any] = {
+        "serverSelectionTimeoutMS": 10_000,
+        "connectTimeoutMS": 10_000,
+        # the server may look through a long log before it finds something for us; a peer that is gone is noticed by
+        # the driver's own keepalive
+        "socketTimeoutMS": 300_000,
+        **{name: resolve(v) if isinstance(v, str) else v for name, v in config.options.items()},
+        "appname": f"lowwater {source}",
+        "replicaSet": config.replica_set,
+        # what was lost is read again from the position, in one way only
+        "retryReads": False,
+    }
+    if config.user:
+        options |= {"username": config.user, "authSource": config.auth_source}
+        if config.password:
+            options["password"] = resolve(config.password)
+    if config.auth_mechanism:
+        options["authMechanism"] = config.auth_mechanism
+    try:
+        with named_errors(source, "connect", config):
+            return pymongo.MongoClient(config.hosts, **options)
+    except (ValueError, TypeError) as error:
+        # the driver's own words about an option; values of secrets are not in them
+        raise SourceError(f"connect: {error}", source=source, hint="check the source's `options`") from error
+
+
+def ask(client: Client, source: str, database: str, command: dict[str, Any], **more: Any) -> dict[str, Any]:
+    with named_errors(source, next(iter(command))):
+        answer: dict[str, Any] = client[database].command(command, **more)
+        return answer
+
+
+@contextmanager
+def named_errors(source: str, what: str, config: MongoConfig | None = None) -> Iterator[None]:
+    try:
+        yield
+    except errors.PyMongoError as error:
+        raise as_source_error(error, source, what, config) from error
+
+
+def as_source_error(
+    error: errors.PyMongoError, source: str, what: str, config: MongoConfig | None = None
+) -> SourceError:  # fmt: skip
+    code = error.code if isinstance(error, errors.OperationFailure) else None
+    text = f"{what}: {_words(error)}"
+    if code in _HISTORY_LOST:
+        hint = f"the oplog no longer goes back to where this source was read: enlarge it, then {_RESET}"
+        return LogGapError(text, source=source, hint=hint)
+    if code == _NO_IMAGE:
+        hint = (
+            "the image of a document is missing: changeStreamPreAndPostImages was off, or they expire too soon "
+            f"(changeStreamOptions.preAndPostImages.expireAfterSeconds). Mend that, then {_RESET}"
+        )
+        return LogGapError(text, source=source, hint=hint)
+    if code == _TOO_LARGE:
+        hint = "a change with both images is beyond 16 MB: set `before: key`, and resume the source"
+        return SourceError(text, source=source, hint=hint)
+    if code in (_UNAUTHORIZED, _NOT_AUTHENTICATED):
+        return _refused(error, source, text, config)
+    is_lost = isinstance(error, errors.ConnectionFailure) or code in _PASSING
+    if is_lost or (isinstance(error, errors.OperationFailure) and error.has_error_label("RetryableChangeStreamError")):
+        return SourceLostError(text, source=source, hint="it is tried again; is the replica set up, with a primary?")
+    return SourceError(text, source=source, hint="`lowwater source check` says what is missing; see the server's log")
+
+
+def _refused(error: errors.PyMongoError, source: str, text: str, config: MongoConfig | None) -> SourceError:
+    hint = "check user, password and auth_source, and the roles that docs/mongodb.md lists; then resume the source"
+    is_login = isinstance(error, errors.OperationFailure) and error.code == _NOT_AUTHENTICATED
+    if is_login and config is not None and config.password.startswith("${file:"):
+        hint = "its file is read again at each attempt: write the new password there"
+        return SourceLostError(text, source=source, hint=hint)
+    return SourceError(text, source=source, hint=hint)
+
+
+def _words(error: errors.PyMongoError) -> str:
+    """Without the topology that the driver adds, and without the document that the server quotes."""
+    if isinstance(error, errors.OperationFailure):
+        said = str((error.details or {}).get("errmsg", error))
+        return f"{said.partition(' for event:')[0].partition('{')[0].strip()} ({error.code})"
+    return str(error).partition(", Timeout:")[0].partition(" (configured timeouts")[0]

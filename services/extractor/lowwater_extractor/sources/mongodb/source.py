@@ -1,0 +1,128 @@
+"""The source kind `mongodb`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from lowwater.codec.rules import ColumnRules
+from lowwater.codec.table import TableSchema
+from lowwater.errors import StartRefusedError
+from lowwater.positions import Order
+from lowwater.records import Chunk
+from lowwater_extractor.incremental import NoView
+from lowwater_extractor.modes import refuse_other_mode
+from lowwater_extractor.refresh import RefreshStream
+from lowwater_extractor.source import Check, Encoders, Stream, TableView
+from lowwater_extractor.sources.mongodb.assemble import THREAD
+from lowwater_extractor.sources.mongodb.checks import check_source
+from lowwater_extractor.sources.mongodb.config import MongoConfig
+from lowwater_extractor.sources.mongodb.connect import connect
+from lowwater_extractor.sources.mongodb.cursor_reader import open_stream
+from lowwater_extractor.sources.mongodb.server import enable_images, list_collections, replica_set_id, set_name
+from lowwater_extractor.sources.mongodb.stream import MongoStream
+from lowwater_extractor.sources.mongodb.tables import Shapes, refuse_nested_rules
+from lowwater_extractor.sources.mongodb.tokens import Resume
+from lowwater_extractor.sources.mongodb.view import WindowView, sample
+
+
+class MongoDB:
+    """One replica set as a source; exactly one thread."""
+
+    kind: ClassVar[str] = "mongodb"
+    config_model: ClassVar[type[BaseModel]] = MongoConfig
+
+    def __init__(self, name: str, config: MongoConfig) -> None:
+        self.name = name
+        self.config = config
+        #: of the session that runs: its stream and its views grow the same ones
+        self._shapes = Shapes(config)
+        self._rules = ColumnRules()
+
+    @property
+    def _is_incremental(self) -> bool:
+        return self.config.mode == "incremental"
+
+    def incarnation(self) -> str:
+        client = connect(self.config, self.name)
+        try:
+            # who only reads may not ask for more than the set's name
+            return replica_set_id(client, self.name) if self.config.has_log else set_name(client, self.name)
+        finally:
+            client.close()
+
+    def discover(self) -> list[TableSchema]:
+        """With the columns that a sample of each collection shows."""
+        client = connect(self.config, self.name)
+        shapes = Shapes(self.config)
+        try:
+            infos = list_collections(client, self.config, self.name)
+            for info in infos:
+                sample(client, self.config, self.name, shapes, info.name)
+        finally:
+            client.close()
+        return [shapes.get(info.name).table(self.name) for info in infos]
+
+    def check(self) -> list[Check]:
+        return check_source(self.config, self.name)
+
+    def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
+        self._rules = encoders.rules
+        refuse_nested_rules(encoders.rules, self.config, self.name)
+        resume = resumes.get(THREAD)
+        if resume is not None:
+            refuse_other_mode(self.config.mode, self.name, resume)
+        if not self.config.has_log and not self._is_incremental:
+            return RefreshStream(resume)
+        if self._is_incremental:
+            return open_stream(self.config, self.name, self._shapes, resume, encoders)
+        client = connect(self.config, self.name)
+        try:
+            if self.config.manage_images:
+                enable_images(client, self.config, self.name)
+            self._refuse_bare(client)
+            found = None if resume is None else Resume.unpack(resume, self.name)
+            return MongoStream(self.config, self.name, client, self._shapes, encoders, found)
+        except BaseException:
+            client.close()
+            raise
+
+    def _refuse_bare(self, client: Any) -> None:
+        infos = list_collections(client, self.config, self.name)
+        if views := [info.name for info in infos if info.type != "collection"]:
+            raise StartRefusedError(
+                f"not a collection, so without changes of its own: {', '.join(views)}", source=self.name,
+                hint="take it out of `tables`, or read it in the mode incremental",
+            )  # fmt: skip
+        if bare := [info for info in infos if not info.has_images]:
+            raise StartRefusedError(
+                f"changeStreamPreAndPostImages is off: {', '.join(info.name for info in bare[:10])}", source=self.name,
+                hint=f"{bare[0].mend}; `lowwater source check` lists all; or set manage_images: true",
+            )  # fmt: skip
+
+    def tables_to_copy(self) -> list[TableSchema]:
+        if self._is_incremental or (self.config.has_log and not self.config.copy_tables):
+            return []
+        client = connect(self.config, self.name)
+        try:
+            infos = list_collections(client, self.config, self.name)
+        finally:
+            client.close()
+        return [self._shapes.get(info.name).table(self.name) for info in infos if info.type == "collection"]
+
+    def filled_columns(self, table: str) -> set[str]:
+        """A new column is of a field that others may have had all along: those have it in `_rest`."""
+        return set()
+
+    def begin_view(self, tables: Sequence[str]) -> TableView:
+        if self._is_incremental:
+            return NoView(self.name, tables)
+        return WindowView(self.config, self.name, self._shapes, self._rules, tables)
+
+    def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
+        # Arrow is for those who copy
+        from lowwater_extractor.sources.mongodb.read import read_chunk
+
+        return read_chunk(self.config, self.name, chunk, avro, rules)

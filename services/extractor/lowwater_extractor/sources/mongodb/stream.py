@@ -1,0 +1,207 @@
+"""The change stream of one replica set: whole transactions in the order of their cluster times.
+
+**Marks.** A cluster time that is over is a mark: nothing that committed at or before it is still to come. The server's
+own tokens are marks as well, one time earlier than they say; by them an idle source goes on.
+
+**A lost connection**, an election, a killed server end the session, and the next begins at the position that Kafka
+holds: there is one way to start. The position always lies between two cluster times, so nothing is torn by it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from lowwater.codec.table import TableSchema
+from lowwater.errors import SourceLostError
+from lowwater.positions import Order
+from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
+from lowwater_extractor.sources.mongodb import metrics
+from lowwater_extractor.sources.mongodb.assemble import THREAD, Assembler
+from lowwater_extractor.sources.mongodb.change_cursor import ChangeCursor, database_of
+from lowwater_extractor.sources.mongodb.config import MongoConfig
+from lowwater_extractor.sources.mongodb.connect import Client
+from lowwater_extractor.sources.mongodb.server import enable_images, log_end, oplog_range
+from lowwater_extractor.sources.mongodb.tables import Shapes, Table
+from lowwater_extractor.sources.mongodb.tokens import ClusterTime, Resume, time_of
+from lowwater_extractor.spill import SpillSpace
+
+FIGURES_SECONDS = 10.0
+_STALE = "stale/"
+
+_log = structlog.get_logger()
+
+
+class CapturedTables:
+    """What the assembler asks of the tables."""
+
+    def __init__(
+        self, config: MongoConfig, source: str, shapes: Shapes, encoders: Encoders, seen: dict[str, TableSchema]
+    ) -> None:
+        self._config = config
+        self._source = source
+        self._shapes = shapes
+        self._encoders = encoders
+        self._seen = seen
+        self._tables: dict[str, Table] = {}
+        self._changed: set[str] = set()
+        self._refreshed_at = shapes.changes
+        shapes.load(encoders.notes)
+        self.stale = {
+            name.removeprefix(_STALE): Order(*json.loads(data))
+            for name, data in encoders.notes.items()
+            if name.startswith(_STALE)
+        }
+
+    def find(self, name: str) -> Table | None:
+        found = self._tables.get(name)
+        if found is None and self._config.is_wanted(name):
+            found = Table(name, self._source, self._config, self._shapes, self._encoders, self._seen)
+            self._tables[name] = found
+        return found
+
+    def drop(self, name: str) -> None:
+        self._shapes.forget(name)
+        self._tables[name].refresh()
+        if self.stale.pop(name, None) is not None:
+            self._changed.add(name)
+
+    def replace(self, name: str, order: Order) -> None:
+        if self._config.copy_tables:
+            _log.info("other documents have this name now: it is copied anew", source=self._source, table=name)
+            self.stale[name] = order
+            self._changed.add(name)
+
+    def refresh(self) -> None:
+        """What a sample has grown."""
+        if self._refreshed_at != self._shapes.changes:
+            for table in self._tables.values():
+                table.refresh()
+            self._refreshed_at = self._shapes.changes
+
+    def notes(self) -> dict[str, bytes]:
+        changed, self._changed = self._changed, set()
+        stale = {_STALE + n: json.dumps(self.stale[n]).encode() if n in self.stale else b"" for n in sorted(changed)}
+        return {**self._shapes.notes(), **stale}
+
+
+class MongoStream:
+    def __init__(
+        self, config: MongoConfig, source: str, client: Client, shapes: Shapes, encoders: Encoders,
+        resume: Resume | None,
+    ) -> None:  # fmt: skip
+        self._config = config
+        self._source = source
+        self._client = client
+        self._announce = resume is None
+        self._space = SpillSpace(config.spill_directory)
+        self.seen: dict[str, TableSchema] = {}
+        self._tables = CapturedTables(config, source, shapes, encoders, self.seen)
+        self._assembler = Assembler(source, self._tables, self._space, config.spill_bytes_max)
+        if resume is not None and resume.next_token:
+            _log.info("read again", source=source, after=resume.token, to=resume.next_token)
+        self._database = database_of(config) or ""
+        self._cursor = self._open(resume)
+        self._begun = resume or self._now()
+        self._assembler.begin(self._begun.token, self._begun.time)
+        self._is_empty = False
+        self._figures_at = 0.0
+
+    def _now(self) -> Resume:
+        """Where capture begins: the first token that lies before all events."""
+        while (first := self._cursor.first) is not None and first.events:
+            # somebody was quicker: its token lies behind them
+            self._cursor.close()
+            self._cursor = self._open(None)
+        assert first is not None
+        # its own time may be still to come, all before it is not captured
+        return Resume(first.token, ClusterTime(time_of(first.token) - 1), self._database)
+
+    def _open(self, start: Resume | None) -> ChangeCursor:
+        return ChangeCursor(self._client, self._source, self._config, start)
+
+    def poll(self, held: frozenset[int]) -> Polled:
+        if self._announce:
+            # the position that capture begins at is durable before anything is read
+            self._announce = False
+        elif THREAD not in held:
+            self._read()
+        self._look_after()
+        return self._polled()
+
+    def _polled(self) -> Polled:
+        assembler = self._assembler
+        found, assembler.committed = assembler.committed, []
+        resume = self._resume(assembler.read_to).pack()
+        at_end = self._is_empty and not assembler.is_inside
+        mark = ThreadMark(THREAD, Order.mark(assembler.over_at), resume, ThreadState.OPEN, at_end)
+        return Polled(found, {THREAD: mark}, notes=self._tables.notes(), stale=self._tables.stale)
+
+    def _resume(self, read_to: str = "") -> Resume:
+        token = self._assembler.over_token
+        # the one that it began with may be of another stream
+        database = self._begun.database if token == self._begun.token else self._database
+        return Resume(token, self._assembler.over_at, database, read_to)
+
+    def _read(self) -> None:
+        first = self._cursor.first
+        if first is not None:
+            # what comes with the cursor itself says nothing about what comes next
+            self._cursor.first = None
+            self._take(first.events, first.token, is_empty=False)
+            if first.events:
+                return
+        wait = self._config.await_milliseconds if self._is_empty else 1
+        reply = self._cursor.more(wait)
+        self._is_empty = not reply.events
+        self._take(reply.events, reply.token, is_empty=self._is_empty)
+
+    def _take(self, events: list[bytes], token: str, *, is_empty: bool) -> None:
+        assembler = self._assembler
+        self._tables.refresh()
+        assembler.feed(events)
+        if self._cursor.is_closed:
+            self._begin_again()
+        else:
+            assembler.end_batch(token, is_empty=is_empty)
+
+    def _begin_again(self) -> None:
+        """The database was dropped: its stream ends with an event that says so. One of that name may come again."""
+        assembler = self._assembler
+        if not assembler.is_invalidated:
+            raise SourceLostError(
+                "the server has closed the change stream", source=self._source, hint="it is tried again"
+            )
+        assembler.is_invalidated = False
+        assembler.end_time()
+        self._cursor.close()
+        self._cursor = self._open(self._resume())
+
+    def end_of_log(self) -> Callable[[], Order | None]:
+        """What a read with a majority could see lies at or below the last entry that a majority has now."""
+        end = Order.mark(log_end(self._client, self._source))
+        return lambda: end
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        if now - self._figures_at < FIGURES_SECONDS:
+            return
+        self._figures_at = now
+        if self._config.manage_images:
+            enable_images(self._client, self._config, self._source)
+        first, last = (at >> 32 for at in oplog_range(self._client, self._source))
+        behind = max(0, last - (self._assembler.over_at >> 32))
+        metrics.OPLOG_SECONDS.labels(self._source).set(last - first)
+        metrics.BEHIND_SECONDS.labels(self._source).set(behind)
+        metrics.OPLOG_ALARM.labels(self._source).set(behind > self._config.oplog_share_alarm * max(60, last - first))
+
+    def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
+        """The oplog lets go of what is old, whoever needs it."""
+
+    def close(self) -> None:
+        self._cursor.close()
+        self._client.close()
+        self._space.close()
