@@ -1,0 +1,49 @@
+"""What a database says of its own tables, now."""
+
+from __future__ import annotations
+
+from lowwater.errors import StartRefusedError
+from lowwater_extractor.sources.turso.config import TursoConfig
+from lowwater_extractor.sources.turso.connect import Database
+from lowwater_extractor.sources.turso.definitions import Definition, Definitions, is_internal
+
+#: of a table of changes; the second version has the transaction, too
+_COLUMNS = {"change_id", "change_time", "change_type", "table_name", "id", "before", "after", "updates"}
+_TRANSACTION = "change_txn_id"
+
+V1_HINT = (
+    "let the writers capture to another table, by lowwater.turso.capture(connection, table=…), and name that as"
+    " cdc_table; or DROP TABLE and capture anew. See docs/turso.md, when the log begins anew"
+)
+
+
+def texts(database: Database) -> dict[str, str]:
+    """Name → text, of all tables but the engine's."""
+    rows = database.ask("SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND sql IS NOT NULL")
+    return {name: sql for name, sql in rows if not is_internal(name)}
+
+
+def definitions_of(database: Database, config: TursoConfig, source: str) -> list[Definition]:
+    """Those that the config names."""
+    made = Definitions(source, config.types)
+    found = texts(database).items()
+    return [made.definition(n, sql) for n, sql in found if n != config.cdc_table and config.wants(f"main.{n}")]
+
+
+def cdc_version(database: Database, config: TursoConfig) -> str:
+    """Of the table of changes: `v2`, `v1`, or nothing if there is none."""
+    columns = {row[1] for row in database.ask(f"PRAGMA table_info({config.cdc_table})")}
+    if not columns >= _COLUMNS:
+        return ""
+    return "v2" if _TRANSACTION in columns else "v1"
+
+
+def refuse_without_log(database: Database, config: TursoConfig, source: str) -> None:
+    if cdc_version(database, config):
+        return
+    raise StartRefusedError(
+        f"there is no table {config.cdc_table}: nobody captures",
+        source=source,
+        thread=1,
+        hint="call lowwater.turso.capture(connection) in every writer",
+    )

@@ -1,0 +1,128 @@
+"""One way into a database file, and errors by our own names.
+
+Turso lets one process have a file, unless all of them open it for several: then they meet in shared memory beside it
+(`-tshm`). So writers open it as `lowwater.turso.FEATURES` says, and so is it opened here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import struct
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import turso
+
+from lowwater.errors import SourceError, SourceLostError, StartRefusedError
+from lowwater.failpoints import fail_point
+from lowwater.turso import FEATURES
+from lowwater_extractor.sources.turso.config import TursoConfig
+
+#: where a file says how it is written: 2 is a write-ahead log, 255 is MVCC
+_VERSIONS = slice(18, 20)
+_MVCC = b"\xff\xff"
+_SHARED_HINT = f'let every process open it with experimental_features="{FEATURES}" (lowwater.turso.FEATURES)'
+#: what another attempt can mend
+_PASSING = ("locked", "busy", "i/o error", "short read", "schema changed", "interrupt")
+
+#: what a lock is asked with: type, whence, start, length (0: to the end), process
+_FLOCK = struct.Struct("hhqqi4x")
+
+#: table_name, version
+_NOTES = "turso_cdc_version"
+_NAME = "lowwater"
+
+
+class Database:
+    """A connection; nothing that it writes is captured."""
+
+    def __init__(self, config: TursoConfig, source: str) -> None:
+        self._source = source
+        refuse_mvcc(config.path, source)
+        self._file = config.path.open("rb")
+        try:
+            self.check_shared()
+            with named_errors(source, "open"):
+                self.connection = turso.connect(str(config.path), isolation_level=None, experimental_features=FEATURES)
+                self.connection.execute(f"PRAGMA busy_timeout = {int(config.busy_seconds * 1000)}").fetchall()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def ask(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with named_errors(self._source, "read"):
+            rows: list[tuple[Any, ...]] = self.connection.execute(statement, tuple(parameters)).fetchall()
+        return rows
+
+    def check_shared(self) -> None:
+        """Turso itself does not see it when one process shares a file and another has it for itself: each then reads
+        and writes past the other. Asked before a file is read, and again before what was read counts."""
+        if sys.platform != "linux":
+            return
+        asked = fcntl.fcntl(self._file, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
+        kind, _, _, _, pid = _FLOCK.unpack(asked)
+        if kind != fcntl.F_UNLCK:
+            raise SourceLostError(
+                f"process {pid} has the file for itself", source=self._source, thread=1, hint=_SHARED_HINT
+            )
+
+    @contextlib.contextmanager
+    def view(self) -> Iterator[None]:
+        """What is asked inside sees one state of the database."""
+        self.ask("BEGIN")
+        try:
+            yield
+        finally:
+            self.ask("ROLLBACK")
+
+    def identity(self) -> str:
+        """A file has no name of its own that outlives a move: it is given one, where Turso notes its tables of changes.
+        A table for it would be a change of schema, which Turso's writers stumble over."""
+        asked = f"SELECT version FROM {_NOTES} WHERE table_name = ?"
+        if not (found := self.ask(asked, [_NAME])):
+            # of two that come at once the first one names it
+            self.ask(f"INSERT OR IGNORE INTO {_NOTES} VALUES (?, ?)", [_NAME, uuid.uuid4().hex])
+            fail_point("turso.file_named")
+            found = self.ask(asked, [_NAME])
+        return str(found[0][0])
+
+    def close(self) -> None:
+        self.connection.close()
+        self._file.close()
+
+
+def refuse_mvcc(path: Path, source: str) -> None:
+    """There ids of changes need not follow the order of commits."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_VERSIONS.stop)
+    except OSError as error:
+        # the engine would make an empty one
+        raise SourceLostError(
+            f"{path}: {error.strerror}", source=source, hint="is the volume there? it is tried again"
+        ) from error
+    if head[_VERSIONS] == _MVCC:
+        raise StartRefusedError(
+            f"{path} is in MVCC mode, in which changes do not lie in the order of their commits",
+            source=source,
+            hint="PRAGMA journal_mode = wal, and let the writers capture in that",
+        )
+
+
+@contextlib.contextmanager
+def named_errors(source: str, doing: str) -> Iterator[None]:
+    try:
+        yield
+    except turso.Error as error:
+        text = str(error)
+        if "Locking error" in text:
+            raise SourceLostError(
+                "another process has the file for itself", source=source, thread=1, hint=_SHARED_HINT
+            ) from error
+        if any(word in text.lower() for word in _PASSING):
+            raise SourceLostError(f"{doing}: {text}", source=source, thread=1, hint="it is tried again") from error
+        raise SourceError(f"{doing}: {text}", source=source, thread=1, hint="see docs/turso.md") from error

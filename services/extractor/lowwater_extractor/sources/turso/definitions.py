@@ -1,0 +1,149 @@
+"""What a table is, from the text that `sqlite_schema` keeps of it. The engine itself reads it, in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import turso
+
+from lowwater.codec import table as types
+from lowwater.codec.table import Column, TableSchema, Type
+from lowwater.errors import LogUnknownError
+
+NAMESPACE = "main"
+#: the key of a table that has none of its own, where the config wants that
+ROWID = "rowid"
+#: so that no text is refused which a writer's connection took
+_FEATURES = "custom_types,generated_columns,strict,views,without_rowid"
+_ENGINES = ("turso_cdc", "turso_cdc_version")
+_DESCENDING = re.compile(r"PRIMARY\s+KEY\s+DESC\b", re.IGNORECASE)
+
+
+class CellType(StrEnum):
+    """What a column's values are published as. SQLite lets every value into most columns: one that does not fit stops
+    the source, but for `any`, which takes them all."""
+
+    INTEGER = "integer"
+    REAL = "real"
+    TEXT = "text"
+    BLOB = "blob"
+    #: JSON: a number, a text, or an object that says what it is
+    ANY = "any"
+
+
+_PUBLISHED: dict[CellType, Type] = {
+    CellType.INTEGER: types.INT64,
+    CellType.REAL: types.FLOAT64,
+    CellType.TEXT: types.STRING,
+    CellType.BLOB: types.BYTES,
+    CellType.ANY: types.JSON,
+}
+
+
+def affinity(declared: str) -> CellType:
+    """SQLite's own rule; what it calls NUMERIC holds integers, reals and texts alike, and no type holds anything."""
+    name = declared.upper()
+    if "INT" in name:
+        return CellType.INTEGER
+    if any(word in name for word in ("CHAR", "CLOB", "TEXT")):
+        return CellType.TEXT
+    if "BLOB" in name:
+        return CellType.BLOB
+    if any(word in name for word in ("REAL", "FLOA", "DOUB")):
+        return CellType.REAL
+    return CellType.ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    name: str
+    type: CellType
+    #: rows that are older than the column have a value in it
+    is_filled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A table as a text of `sqlite_schema` has it."""
+
+    name: str
+    #: as records have them: generated columns are not stored
+    cells: tuple[Cell, ...]
+    key: tuple[str, ...]
+    #: the column that is the rowid, or nothing
+    alias: str
+    has_rowid: bool
+
+    @property
+    def full_name(self) -> str:
+        return f"{NAMESPACE}.{self.name}"
+
+    def schema(self, source: str, *, keys_only: bool = False) -> TableSchema:
+        """Without a version; a table without a key is known by its rowid."""
+        cells = [Column(cell.name, _PUBLISHED[cell.type]) for cell in self.cells]
+        key = self.key
+        if not key:
+            cells, key = [Column(ROWID, types.INT64), *cells], (ROWID,)
+        if keys_only:
+            cells = [column for column in cells if column.name in key]
+        return TableSchema(source, NAMESPACE, self.name, 0, tuple(cells), key)
+
+
+class Definitions:
+    """Reads texts; `types`: `main.table.column` → what the config wants it to be."""
+
+    def __init__(self, source: str, wanted: Mapping[str, CellType]) -> None:
+        self._source = source
+        self._wanted = wanted
+        self._memory = turso.connect(":memory:", isolation_level=None, experimental_features=_FEATURES)
+        self._known: dict[tuple[str, str], Definition] = {}
+
+    def definition(self, name: str, sql: str) -> Definition:
+        known = self._known.get((name, sql))
+        if known is None:
+            known = self._known[name, sql] = self._read(name, sql)
+        return known
+
+    def _read(self, name: str, sql: str) -> Definition:
+        ask = self._memory.execute
+        try:
+            ask(sql).fetchall()
+            rows = ask(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
+            ask(f"DROP TABLE {quoted(name)}").fetchall()
+        except turso.Error as error:
+            raise LogUnknownError(
+                f"the text of table {name} cannot be read: {error}",
+                source=self._source,
+                thread=1,
+                hint="is the writer's Turso newer than lowwater's? update pyturso, then restart the source",
+            ) from error
+        return self._made(name, sql, rows)
+
+    def _made(self, name: str, sql: str, rows: list[tuple[Any, ...]]) -> Definition:
+        cells = []
+        for _, column, declared, _, default, _, hidden in rows:
+            if not hidden:
+                chosen = self._wanted.get(f"{NAMESPACE}.{name}.{column}") or affinity(declared or "")
+                cells.append(Cell(column, chosen, default is not None and str(default).upper() != "NULL"))
+        key = [(place, column, declared) for _, column, declared, _, _, place, _ in rows if place]
+        options = sql[sql.rfind(")") + 1 :].upper()
+        has_rowid = "WITHOUT" not in options
+        is_alias = has_rowid and len(key) == 1 and (key[0][2] or "").upper() == "INTEGER"
+        alias = key[0][1] if is_alias and not _DESCENDING.search(sql) else ""
+        return Definition(name, tuple(cells), tuple(column for _, column, _ in sorted(key)), alias, has_rowid)
+
+
+def quoted(name: str) -> str:
+    """An identifier, whatever it is made of. The engine has no other way to be told one."""
+    if "\x00" in name:
+        raise ValueError("a name with a zero byte")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def is_internal(name: str) -> bool:
+    """Of the engine: never captured."""
+    return name in _ENGINES or name.startswith(("sqlite_", "__turso_internal", "turso_sync_"))

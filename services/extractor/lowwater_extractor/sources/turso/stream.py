@@ -1,0 +1,246 @@
+"""The stream of one Turso database: its table of changes, read by plain SELECTs, and pruned where that is wanted.
+
+A SELECT sees one state of the database, in which all that is visible has committed. The row that the position names is
+read again at each look: if it is not there, or is another one, somebody else has deleted from the table (and with all
+rows gone, Turso begins to count at 1 again), or the file is an older one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import structlog
+
+from lowwater.errors import LogGapError, LogUnknownError, SourceLostError
+from lowwater.failpoints import fail_point
+from lowwater.positions import Order
+from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
+from lowwater_extractor.sources.turso import catalogue, metrics
+from lowwater_extractor.sources.turso.assemble import THREAD, Assembler
+from lowwater_extractor.sources.turso.captured import COMMIT, CapturedMaker
+from lowwater_extractor.sources.turso.config import TursoConfig
+from lowwater_extractor.sources.turso.connect import Database, named_errors, refuse_mvcc
+from lowwater_extractor.sources.turso.definitions import Definitions, quoted
+from lowwater_extractor.sources.turso.tables import Tables
+from lowwater_extractor.spill import SpillSpace
+
+#: an idle file is held against its own schema this often
+CHECK_SECONDS = 1.0
+#: rows that are taken out of the engine at once
+FETCH_ROWS = 500
+#: of what is pruned: short enough for writers to get in between
+PRUNE_ROWS = 5_000
+PRUNE_SECONDS_MAX = 0.25
+
+_log = structlog.get_logger()
+
+
+class Resume(NamedTuple):
+    """The COMMIT that was read up to; its time and transaction say that it is still the same one."""
+
+    at: int
+    time: int
+    txn: int
+
+    def pack(self) -> bytes:
+        return json.dumps({"change_id": self.at, "change_time": self.time, "change_txn_id": self.txn}).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Resume:
+        found: dict[str, int] = json.loads(data)
+        return cls(found["change_id"], found["change_time"], found["change_txn_id"])
+
+
+class TursoStream:
+    def __init__(
+        self, config: TursoConfig, source: str, database: Database, encoders: Encoders, resume: Resume | None
+    ) -> None:
+        self._config = config
+        self._source = source
+        self._database = database
+        self._announce = resume is None
+        self._space = SpillSpace(config.spill_directory)
+        definitions = Definitions(source, config.types)
+        self._tables = Tables(config, source, definitions, CapturedMaker(config, source, encoders))
+        self.seen = self._tables.seen
+        self._cookie = -1
+        self._is_v1 = catalogue.cdc_version(database, config) == "v1"
+        self._txn = "change_id" if self._is_v1 else "change_txn_id"
+        self._start = self._begin() if resume is None else resume
+        if resume is not None:
+            self._tables.restore(encoders.notes, resume.at)
+        now_texts: Callable[[], Mapping[str, str]] = lambda: catalogue.texts(database)  # noqa: E731
+        self._assembler = Assembler(config, source, self._tables, self._space, self._start.at, now_texts)
+        #: the last row that was read, as it was then
+        self._last = self._start
+        self._resumed = self._start
+        self._at_end = False
+        self._looked_at = self._checked_at = self._pruned_at = 0.0
+        self._pruned_to = 0
+        self._rows = (
+            f'SELECT change_id, change_time, {self._txn}, change_type, table_name, id, "before", "after", updates'
+            f" FROM {quoted(config.cdc_table)} WHERE change_id >= ? ORDER BY change_id"
+        )
+
+    def _begin(self) -> Resume:
+        """Behind all that has committed, with the tables as they are there."""
+        cdc = quoted(self._config.cdc_table)
+        with self._database.view():
+            rows = self._database.ask(
+                f"SELECT change_id, change_time, {self._txn} FROM {cdc} ORDER BY change_id DESC LIMIT 1"
+            )
+            start = Resume(*rows[0]) if rows else Resume(0, 0, 0)
+            self._tables.begin(catalogue.texts(self._database), start.at)
+        return start
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def poll(self, held: frozenset[int]) -> Polled:
+        now = time.monotonic()
+        if self._announce:
+            # the position that capture begins at is durable before anything is read
+            self._announce = False
+        elif THREAD not in held and (not self._at_end or now - self._looked_at >= self._config.look_seconds):
+            self._looked_at = now
+            self._read()
+            if self._at_end and now - self._checked_at >= CHECK_SECONDS:
+                self._checked_at = now
+                self._check()
+        return self._polled()
+
+    def _polled(self) -> Polled:
+        assembler = self._assembler
+        found, assembler.committed = assembler.committed, []
+        left_out, assembler.left_out = assembler.left_out, []
+        resume = self._resume()
+        mark = ThreadMark(THREAD, Order.mark(assembler.end), resume.pack(), ThreadState.OPEN, self._at_end)
+        return Polled(found, {THREAD: mark}, left_out, self._tables.take_notes())
+
+    def _resume(self) -> Resume:
+        end, commits = self._assembler.end, self._assembler.commits
+        if end != self._resumed.at:
+            self._resumed = Resume(end, *commits[end])
+            for passed in [at for at in commits if at <= end]:
+                del commits[passed]
+        return self._resumed
+
+    def _read(self) -> None:
+        """What has come, up to a limit. A transaction at the end of what is visible is over."""
+        size, is_first = 0, self._last.at > 0
+        with named_errors(self._source, "read the changes"):
+            cursor = self._database.connection.execute(self._rows, (self._last.at,))
+            try:
+                while rows := cursor.fetchmany(FETCH_ROWS):
+                    if is_first:
+                        is_first = False
+                        self._check_last(rows.pop(0))
+                    self._take(rows)
+                    size += _size(rows)
+                    if size >= self._config.read_bytes:
+                        break
+            finally:
+                cursor.close()
+        self._database.check_shared()
+        if is_first:
+            self._check_last(None)
+        self._at_end = size < self._config.read_bytes
+        if self._at_end:
+            self._assembler.settle()
+
+    def _take(self, rows: list[tuple[Any, ...]]) -> None:
+        if not rows:
+            return
+        if self._is_v1:
+            rows = self._alone(rows)
+        self._assembler.feed(rows)
+        self._last = Resume(*rows[-1][:3])
+
+    def _alone(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Version 1 has no COMMIT: one change that has come alone is a transaction, of two nobody knows."""
+        if len(rows) > 1:
+            raise LogUnknownError(
+                f"{len(rows)} changes at once: {self._config.cdc_table} is of version 1, which does not tell "
+                "transactions apart",
+                source=self._source,
+                thread=THREAD,
+                position=str(rows[0][0]),
+                hint=catalogue.V1_HINT,
+            )
+        self._assembler.alone = True
+        return rows
+
+    def _check_last(self, row: tuple[Any, ...] | None) -> None:
+        if row is None or tuple(row[:3]) != tuple(self._last):
+            found = "is gone" if row is None or row[0] != self._last.at else "is another one"
+            raise LogGapError(
+                f"change {self._last.at}, which was read last, {found}",
+                source=self._source,
+                thread=THREAD,
+                position=str(self._last.at),
+                hint="the file is an older one, or its log was emptied: see docs/turso.md, when the log begins anew",
+            )
+
+    def end_of_log(self) -> Callable[[], Order | None]:
+        """Every COMMIT that is visible now; marks are of COMMITs."""
+        cdc = quoted(self._config.cdc_table)
+        is_commit = "" if self._is_v1 else f"WHERE change_type = {COMMIT}"
+        rows = self._database.ask(f"SELECT change_id FROM {cdc} {is_commit} ORDER BY change_id DESC LIMIT 1")
+        end = Order.mark(rows[0][0] if rows else 0)
+        return lambda: end
+
+    # -- now and then ------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """At the log's end the tables are what the database says they are."""
+        refuse_mvcc(self._config.path, self._source)
+        with self._database.view():
+            ((last,),) = self._database.ask(f"SELECT max(change_id) FROM {quoted(self._config.cdc_table)}")
+            ((cookie,),) = self._database.ask("PRAGMA schema_version")
+            if (last or 0) != self._last.at or (cookie == self._cookie and not self._tables.is_unsure):
+                return
+            texts = catalogue.texts(self._database)
+        self._cookie = cookie
+        self._tables.adopt(texts, self._last.at)
+
+    def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
+        at = Resume.unpack(resumes[THREAD]).at
+        self._tables.passed(at)
+        now = time.monotonic()
+        if self._config.prune and now - self._pruned_at >= self._config.prune_seconds:
+            self._pruned_at = now
+            self._prune(at)
+
+    def _prune(self, at: int) -> None:
+        """The row that the position names stays: by it a later look knows the file, and Turso counts on from it."""
+        cdc = quoted(self._config.cdc_table)
+        deleted = 0
+        try:
+            self._database.check_shared()
+            ((first,),) = self._database.ask(f"SELECT min(change_id) FROM {cdc}")
+            for start in range(first or at, at, PRUNE_ROWS):
+                end = min(start + PRUNE_ROWS, at)
+                self._database.ask(f"DELETE FROM {cdc} WHERE change_id >= ? AND change_id < ?", (start, end))
+                deleted += end - start
+                fail_point("turso.some_pruned")
+                if time.monotonic() - self._pruned_at > PRUNE_SECONDS_MAX:
+                    # the stream goes on in between
+                    self._pruned_at = 0.0
+                    break
+        except SourceLostError as error:
+            # a writer holds the file for long: there is a next time
+            _log.warning("pruning is put off", **error.fields())
+        metrics.PRUNED.labels(self._source).inc(deleted)
+        fail_point("turso.pruned")
+
+    def close(self) -> None:
+        self._database.close()
+        self._space.close()
+
+
+def _size(rows: list[tuple[Any, ...]]) -> int:
+    """About how much they are: of every tenth row, for a poll's limit."""
+    sample = rows[::10]
+    return len(rows) * sum(len(row[6] or b"") + len(row[7] or b"") + 64 for row in sample) // max(1, len(sample))
