@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.common import Bench, Result
+from bench import extractor
+from bench.common import Bench, Result, peak_mb, wait_until
 from lowwater_extractor.sources.oracle.redo.blocks import find_bad
 from lowwater_extractor.sources.oracle.redo.events import Captured, Lwn
 from lowwater_extractor.sources.oracle.redo.file_header import HEADER_BYTES, LogHeader, unpack_header
@@ -47,6 +48,30 @@ def scan(bench: Bench) -> None:
         bench.add(Result(f"redo scanned, {name}", size / found[1], "MB/s", raw, goal, note=note))
 
 
+def memory(bench: Bench) -> None:
+    """One large transaction through the extractor, in which others commit while it is open."""
+    changes = int(1_000_000 * bench.scale)
+    cluster = Cluster(bench.directory / "large", threads=1, tables=BANK, log_bytes=64 << 20, keep_history=False)
+    _, service = extractor.capturing(bench, "large")
+    bench.say(f"one transaction of {changes:,} changes")
+    large = cluster.begin(1)
+    for number in range(changes):
+        cluster.insert(large, _TRANSFERS, (number, 1, 2, number, _RATE, _AT))
+        if number % 10_000 == 0:
+            small = cluster.begin(1)
+            cluster.insert(small, _ACCOUNTS, (number, 1, 100_000, _AT))
+            cluster.commit(small)
+    last = cluster.commit(large)
+    cluster.heartbeat()
+    cluster.close()
+    wait_until(lambda: extractor.is_published(service, last), 900, "the transaction")
+    assert service.process is not None
+    peak = peak_mb(service.process.pid)
+    service.stop()
+    name = f"redo: extractor's memory, one transaction of {changes / 1e6:g} M changes"
+    bench.add(Result(name, peak, "MB", goal="< 300 MB", peak_mb=peak))
+
+
 def _write(directory: Path, changes: int) -> None:
     cluster = Cluster(directory, threads=1, tables=BANK, log_bytes=4 << 30, keep_history=False, noise=3)
     for start in range(0, changes, 10):
@@ -80,7 +105,7 @@ def _check(path: Path) -> tuple[int, float]:
 
 def _scan(view: SimulatedView, captured: Captured) -> tuple[int, float]:
     start = Place(1, 0)
-    reader = ThreadReader("bench", 1, view.identity, view.files, captured, start, slice_max=_SLICE, pass_idle=True)
+    reader = ThreadReader("bench", 1, view.identity, view.files, captured, start, slice_max=_SLICE)
     events = 0
     started = time.perf_counter()
     while (found := reader.next()) is not None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.simulated_rac import THREADS, SimulatedRacDatabase
+from tests.conformance.simulated_rac import THREADS, SimulatedRacDatabase, SimulatedRacKit
 
 from lowwater_extractor.sources.oracle import dictionary_file
 from lowwater_extractor.sources.simulated_rac.layout import Layout
 from lowwater_extractor.sources.simulated_rac.view import SimulatedView
-from lowwater_extractor.sources.simulated_rac.workload import BANK
 
 
 class RedoFiles(SimulatedRacDatabase):
@@ -20,9 +18,8 @@ class RedoFiles(SimulatedRacDatabase):
         dictionary_file.save(SimulatedView("files", Layout(directory)).dictionary(), directory / "dictionary.json")
 
 
-class OracleKit:
+class OracleKit(SimulatedRacKit):
     kind = "oracle"
-    threads = THREADS
     begins_now = False
 
     def create(self, directory: Path) -> RedoFiles:
@@ -47,9 +44,3 @@ class OracleKit:
             "capture": {**good, "capture": "by hand"},
             "colour": {**good, "colour": "blue"},
         }
-
-    def tables(self) -> Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-        return {table.full_name: (tuple(c.name for c in table.columns), table.key) for table in BANK}
-
-    def stop(self) -> None:
-        """They share nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -9,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import oracledb
+import pyarrow as pa
 import pytest
 from tests.conformance.kit import Encoders, PastTransaction, read
 
+from lowwater.codec.avro import change_schema
+from lowwater.codec.rules import ColumnRules
 from lowwater.errors import LowwaterError
+from lowwater.records import Chunk
+from lowwater_extractor.sources import open_source
 from lowwater_extractor.sources.oracle.checks import check_source
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import OracleDatabase
@@ -192,6 +198,56 @@ def test_transactions_come_through_logminer(oracle: Oracle, tmp_path: Path) -> N
     seen = _read(stream, encoders, 1, resumes)
     assert [t.txid for t in seen if t.txid not in (first.txid, second.txid)]
     stream.close()
+
+
+_OLD = "UPDATE accounts SET born = TO_DATE('-0044-03-15', 'SYYYY-MM-DD'), any_number = 1e100 WHERE id = :id"
+
+
+def test_a_copy_has_what_the_stream_has(oracle: Oracle, tmp_path: Path) -> None:
+    config = oracle.config(tmp_path).model_copy(update={"chunk_rows": 50})
+    _mend(oracle, config)
+    encoders, resumes = Encoders(), dict[int, bytes]()
+    stream = _open(config, encoders, resumes)
+    _read(stream, encoders, 0, resumes)
+    with oracle.bank() as connection:
+        cursor = connection.cursor()
+        cursor.execute("DELETE FROM accounts")
+        connection.commit()
+        for number in range(1000, 1200):
+            cursor.execute(_ROW, {"id": number, "name": f"n{number}", "native": "Zoë 😀"})
+        connection.commit()
+        cursor.execute(_OLD, {"id": 1000})
+        connection.commit()
+    streamed: dict[int, Any] = {}
+    for transaction in _read(stream, encoders, 3, resumes):
+        for change in transaction.changes:
+            if change.after is not None and (change.op == "c" or change.after[0] == 1000):
+                streamed[change.after[0]] = change.after
+    stream.close()
+    source = open_source(SOURCE, "oracle", config.model_dump(mode="json", exclude_defaults=True))
+    view = source.begin_view(["BANK.ACCOUNTS"])
+    (table,) = view.plan(10)
+    assert table.at is not None
+    with oracle.bank() as connection:
+        connection.cursor().execute("DELETE FROM accounts WHERE id = 1001")
+        connection.commit()
+    assert view.keep(["BANK.ACCOUNTS"]) == []
+    avro, found = json.dumps(change_schema(table.table)), dict[int, Any]()
+    for number, (bounds, rows) in enumerate(table.chunks):
+        chunk = Chunk(SOURCE, "c", "BANK.ACCOUNTS", number, len(table.chunks), 1, bounds, table.at, table.at, rows, "")
+        for batch in source.read_chunk(chunk, avro, ColumnRules()):
+            names = [n for n in batch.schema.names if pa.types.is_timestamp(batch.schema.field(n).type)]
+            for name in names:
+                at = batch.schema.get_field_index(name)
+                batch = batch.set_column(at, name, batch.column(name).view(pa.int64()))
+            for row in batch.to_pylist():
+                assert row["ID"] not in found
+                found[row["ID"]] = tuple(row.values())
+    view.close()
+    assert found.keys() == set(range(1000, 1200))
+    assert {number: found[number] for number in range(1001, 1200)} == {n: streamed[n] for n in range(1001, 1200)}
+    # an update has only what changed, and its key
+    assert (found[1000][5], found[1000][6]) == (streamed[1000][5], streamed[1000][6])
 
 
 def test_the_last_redo_scn_is_a_bound_of_what_comes(oracle: Oracle, tmp_path: Path) -> None:

@@ -16,17 +16,18 @@ from tests.unit.oracle.test_rows import real_insert
 from tests.unit.oracle.vector_builder import OBJECT, Build, Value
 
 from lowwater.codec.encoder import TableEncoder
+from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.errors import CodecError, LogUnknownError, LowwaterError
 from lowwater.ids import SchemaId
 from lowwater_extractor.source import Frame
-from lowwater_extractor.sources.oracle import lobs, pairs
+from lowwater_extractor.sources.oracle import pairs
 from lowwater_extractor.sources.oracle.changes import Changes, FrameMaker
 from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
 from lowwater_extractor.sources.oracle.dictionary import Dictionary, TableVersion
 from lowwater_extractor.sources.oracle.quick_rows import Quicks, quicks
 from lowwater_extractor.sources.oracle.rows import Joiner
-from lowwater_extractor.sources.oracle.table_rows import OUT_OF_LINE, TableRows
+from lowwater_extractor.sources.oracle.table_rows import TableRows
 from lowwater_extractor.sources.oracle.value_writing import encode_number, encoder
 
 TS = 1_772_847_880_000_000
@@ -35,6 +36,7 @@ Row = list[Any]
 
 class Encoders:
     notes: Mapping[str, bytes] = MappingProxyType({})
+    rules = ColumnRules()
 
     def encoder(self, table: TableSchema) -> TableEncoder:
         return TableEncoder(table, SchemaId(7))
@@ -301,30 +303,6 @@ class TestColumnsOfAllSorts:
         assert frames(version, build.delete([one, b"\x01"])) == [want(version, "d", [1, None], None)]
         assert frames(version, build.insert([one, b"\x02"])) == [want(version, "c", None, [1, 42])]
         assert frames(version, build.insert([one, b"\x01", encode_number(3)])) == [want(version, "c", None, [1, 3])]
-
-    def test_lobs(self) -> None:
-        clob = OracleColumn("C", 2, OracleType.CLOB, charset_form=1, charset="AL32UTF8")
-        version = table(number("ID", 1), clob, text("T", 3), supplemental=("all",))
-        made, build = maker(version), Build()
-        one, inline = encode_number(1), encoder(clob)("text")
-        distant = lobs.distant_locator(is_text=True)
-        data = [build.insert([one, inline, b"t"]), build.insert([one, distant, b"t"])]
-        # an update that does not touch it
-        data.append(build.update({3: b"t"}, {3: b"u"}, {1: one}))
-        assert list(made.frames(data, TS)) == [
-            want(version, "c", None, [1, "text", b"t"]),
-            want(version, "c", None, [1, None, b"t"], ["C"]),
-            want(version, "u", [1, None, b"t"], [1, None, b"u"], ["C"]),
-        ]
-        assert made.missing() == {("BANK.ACCOUNTS", "C", OUT_OF_LINE): 1}
-        assert quick(version) == {}
-
-    def test_types_that_the_log_does_not_have(self) -> None:
-        version = table(number("ID", 1), OracleColumn("X", 2, OracleType.OPAQUE, nullable=False))
-        made = maker(version)
-        data = [Build().insert([encode_number(1), b"\x01\x02"])]
-        assert list(made.frames(data, TS)) == [want(version, "c", None, [1, None], ["X"])]
-        assert made.missing() == {("BANK.ACCOUNTS", "X", "an XMLTYPE or another opaque type"): 1}
 
 
 class TestErrors:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.simulated_oracle import SimulatedOracle
 
-from lowwater.errors import LogGapError, SourceError
+from lowwater.errors import LogGapError, SourceError, SourceLostError
 from lowwater_extractor.source import ThreadState
 from lowwater_extractor.sources.oracle import discovery as d
 from lowwater_extractor.sources.oracle.config import OracleConfig
@@ -83,7 +83,8 @@ def test_capture_starts_where_every_later_commit_is_whole() -> None:
     database.begin(2)
     database.asked.clear()
     start = discovery_of(database).start()
-    assert [sql for sql in database.asked if sql != d.SQL_THREADS] == [d.SQL_SCN, d.SQL_OPEN, d.SQL_SCN]
+    open_ = [d.SQL_INSTANCES, d.SQL_OPEN, d.SQL_IN_DOUBT, d.SQL_DEAD]
+    assert [sql for sql in database.asked if sql != d.SQL_THREADS] == [d.SQL_SCN, *open_, d.SQL_SCN]
     assert start.first_scn == old.start
     assert start.since == database.scn
     assert {each.xid for each in start.open} == {xid_of(0, *xid) for xid in database.open}
@@ -92,6 +93,31 @@ def test_capture_starts_where_every_later_commit_is_whole() -> None:
     database.write(1)
     start = discovery_of(database).start()
     assert start.first_scn == database.threads[2].written
+
+
+def test_what_a_dead_instance_has_left_is_known_at_the_start() -> None:
+    database = SimulatedOracle(threads=2)
+    running = database.begin(1)
+    database.in_doubt = [running.xid, (4, 5, 6)]
+    database.dead = [(7, 8, 9), running.xid]
+    start = discovery_of(database).start()
+    # the one in doubt may commit, and nobody knows where it began; what is rolled back cannot
+    assert [(each.xid, each.thread, each.start_scn) for each in start.open] == [
+        (xid_of(0, *running.xid), 1, running.start),
+        (xid_of(0, 4, 5, 6), 0, 0),
+    ]
+    assert list(start.dead) == [xid_of(0, 7, 8, 9)]
+    assert start.first_scn <= running.start
+    assert "STATUS" not in d.SQL_OPEN, "prepared transactions are open, too"
+
+
+def test_capture_does_not_begin_while_an_instance_is_recovered() -> None:
+    database = SimulatedOracle(threads=2)
+    database.lost = {2}
+    with pytest.raises(SourceLostError, match="thread 2 is open, but its instance"):
+        discovery_of(database).start()
+    database.close_thread(2)
+    assert discovery_of(database).start().open == []
 
 
 def test_the_container_by_its_name() -> None:

@@ -19,8 +19,8 @@ from lowwater_extractor.sources.oracle.redo.scan import (
     Records,
     find_lwns,
     walk_records,
-    walk_vectors,
 )
+from lowwater_extractor.sources.oracle.redo.vector_walk import walk_vectors
 from lowwater_extractor.sources.oracle.redo.vectors import unpack_record, unpack_vectors
 
 FORM = Format()
@@ -47,7 +47,9 @@ class Walked:
         found = []
         for step in walk_vectors(self.payload, self.records):
             assert not isinstance(step, Damage), step
-            found += list(zip(step.at.tolist(), step.stop.tolist(), step.opcode.tolist(), strict=True))
+            found += list(
+                zip(step.at.tolist(), step.stop.tolist(), step.opcodes(np.arange(len(step.at))).tolist(), strict=True)
+            )
         return sorted(found)
 
 

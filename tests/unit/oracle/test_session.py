@@ -14,12 +14,10 @@ from lowwater.errors import IncarnationError, LogGapError, StartRefusedError
 from lowwater.positions import ORDER_MIN, Order
 from lowwater_extractor.source import Polled, SourceTransaction, ThreadState
 from lowwater_extractor.sources.oracle.config import OracleConfig
-from lowwater_extractor.sources.oracle.discovery import Log
 from lowwater_extractor.sources.oracle.logminer import session as sessions
-from lowwater_extractor.sources.oracle.logminer.session import Reach, choose_logs, oldest_scn, reach
+from lowwater_extractor.sources.oracle.logminer.session import Reach
 from lowwater_extractor.sources.oracle.logminer.stream import LogMinerStream, open_stream
 from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
-from lowwater_extractor.sources.oracle.look import Look, Thread
 
 
 def config_of(**more: Any) -> OracleConfig:
@@ -241,6 +239,38 @@ def test_an_open_transaction_whose_log_is_gone_is_refused_or_left_out(tmp_path: 
     assert reader.found == database.history[1:]
 
 
+@pytest.mark.parametrize("nameless", [True, False])
+def test_what_is_rolled_back_for_a_dead_instance_is_passed_over(tmp_path: Path, nameless: bool) -> None:
+    database = SimulatedOracle(threads=2)
+    lost = database.begin(2)
+    database.insert(lost, 1, "lost", "1.00")
+    database.close_thread(2)
+    # no instance has it any more; another one takes it back, in its own thread
+    database.dead = [lost.xid]
+    del database.open[lost.xid]
+    database.write_all()
+    reader = Reader(database, tmp_path).drain()
+    reader.restart()
+    database.undo(lost, thread=1, nameless=nameless)
+    database.tick()
+    database.put(lost, 36, "rollback", thread=1)
+    work = database.begin(1)
+    database.insert(work, 2, "after", "1.00")
+    database.commit(work)
+    reader.drain()
+    assert reader.found == database.history
+    assert reader.stream.poll(frozenset()).left_out == []
+
+
+def test_one_that_is_in_doubt_may_commit_and_its_begin_is_not_known(tmp_path: Path) -> None:
+    database = SimulatedOracle()
+    database.in_doubt = [(4, 5, 6)]
+    with pytest.raises(StartRefusedError, match="which began at SCN unknown"):
+        Reader(database, tmp_path)
+    reader = Reader(database, tmp_path, open_at_start="leave_out")
+    assert [thread for thread, _, _ in reader.poll().left_out] == [0]
+
+
 def test_undo_without_a_sequence_finds_the_transaction_of_its_slot(tmp_path: Path) -> None:
     database = SimulatedOracle()
     reader = Reader(database, tmp_path).drain()
@@ -389,73 +419,3 @@ def test_random_work_with_restarts_equals_the_history(seed: int, tmp_path: Path)
         mine = [each for each in reader.found if each[0] == number]
         assert mine == in_order(mine), "a thread's commits are not in order"
     reader.stream.close()
-
-
-def thread_of(number: int, *, sequence: int, last: int = 0, is_open: bool = True, enabled: int = 0) -> Thread:
-    state = ThreadState.OPEN if is_open else ThreadState.CLOSED
-    return Thread(number, state, True, sequence, enabled, last, f"db{number}")
-
-
-def log_of(thread: int, sequence: int, first: int, next_: int | None, *, online: bool = False) -> Log:
-    kind = "redo" if online else "arch"
-    return Log(thread, sequence, first, next_, f"/{kind}/{thread}_{sequence}", online, 512)
-
-
-def test_how_far_a_window_reaches() -> None:
-    one = thread_of(1, sequence=5, last=200)
-    assert reach(Look(300, {1: one}), {}) == Reach(199, 1)
-    # what is written last may be a log's first SCN only
-    assert reach(Look(300, {1: one}), {1: 250}) == Reach(249, 1)
-    two = thread_of(2, sequence=5, last=150)
-    assert reach(Look(300, {1: one, 2: two}), {}) == Reach(149, 2)
-    assert reach(Look(300, {1: one, 2: thread_of(2, sequence=5, last=150, is_open=False)}), {}) == Reach(199, 1)
-    assert reach(Look(180, {1: one}), {}) == Reach(180, None)
-
-
-def none_ended(thread: int, sequence: int) -> int | None:
-    return None
-
-
-def test_logs_are_chosen_without_gaps() -> None:
-    logs = [log_of(1, 3, 10, 20), log_of(1, 4, 20, 30), log_of(1, 4, 20, 30, online=True)]
-    logs.append(log_of(1, 5, 30, None, online=True))
-    threads = {1: thread_of(1, sequence=5, last=50)}
-
-    def chosen(low: int, high: int) -> list[str]:
-        return [log.path for log in choose_logs("s", threads, logs, low, high, none_ended)]
-
-    # of two files of one log the archived one
-    assert chosen(10, 25) == ["/arch/1_3", "/arch/1_4"]
-    assert chosen(19, 29) == ["/arch/1_4"]
-    assert chosen(18, 29) == ["/arch/1_3", "/arch/1_4"]
-    assert chosen(25, 40) == ["/arch/1_4", "/redo/1_5"]
-    assert chosen(35, 40) == ["/redo/1_5"]
-    # a log ends before its next SCN: 30 itself is in the next one
-    assert chosen(20, 30) == ["/arch/1_4", "/redo/1_5"]
-    with pytest.raises(LogGapError, match="log 2 of thread 1"):
-        chosen(5, 40)
-    del logs[1:3]
-    with pytest.raises(LogGapError, match="log 4 of thread 1"):
-        chosen(15, 40)
-
-
-def test_a_thread_that_was_closed_for_long_needs_no_logs() -> None:
-    closed = {1: thread_of(1, sequence=7, is_open=False)}
-    assert choose_logs("s", closed, [log_of(1, 7, 10, 20, online=True)], 30, 50, none_ended) == []
-    opened = {1: thread_of(1, sequence=8, last=60)}
-    again = [log_of(1, 8, 45, None, online=True)]
-    # log 7 is no longer listed, but the database remembers that it ended long before
-    assert choose_logs("s", opened, again, 30, 50, lambda t, n: 20) == again
-    with pytest.raises(LogGapError, match="log 7 of thread 1"):
-        choose_logs("s", opened, again, 30, 50, lambda t, n: 40)
-    new = {1: thread_of(1, sequence=1, last=60, enabled=45)}
-    first = [log_of(1, 1, 45, None, online=True)]
-    assert choose_logs("s", new, first, 30, 50, none_ended) == first
-    assert choose_logs("s", new, first, 30, 40, none_ended) == []
-
-
-def test_from_where_on_all_logs_are_there() -> None:
-    threads = {1: thread_of(1, sequence=5, last=50), 2: thread_of(2, sequence=2, last=50, enabled=44)}
-    logs = [log_of(1, 2, 5, 10), log_of(1, 4, 20, 30), log_of(1, 5, 30, None, online=True)]
-    logs.append(log_of(2, 2, 44, None, online=True))
-    assert oldest_scn(threads, logs) == 20

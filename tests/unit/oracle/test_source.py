@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.kit import Encoders, PastChange
 from tests.oracle_logs import real_logs
 
-from lowwater.errors import ConfigError, LogGapError, SourceError
+from lowwater.errors import ConfigError, LogGapError, SourceError, StartRefusedError
 from lowwater_extractor.sources import open_source
 from lowwater_extractor.sources.oracle import dictionary_file
 from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
@@ -20,11 +20,11 @@ TXID = "0a000c003c020000"
 COMMIT_SCN = 2267708
 
 
-def dictionary(path: Path) -> Path:
+def dictionary(path: Path, key: tuple[str, ...] = ("ID",)) -> Path:
     name = OracleColumn("NAME", 2, OracleType.VARCHAR2, 100, charset_form=1, charset="AL32UTF8")
     number = OracleColumn("ID", 1, OracleType.NUMBER, 22, precision=9, scale=0, nullable=False)
     table = TableVersion(
-        "logs", "OLR_TEST", "TEST_CDC", 72726, (number, name), container=3, key=("ID",), supplemental=(ALL,)
+        "logs", "OLR_TEST", "TEST_CDC", 72726, (number, name), container=3, key=key, supplemental=(ALL,)
     )
     dictionary_file.save(Dictionary([table]), path)
     return path
@@ -86,9 +86,25 @@ def test_a_missing_log_is_named(tmp_path: Path) -> None:
     stream.close()
 
 
+def test_files_alone_have_no_rows_to_copy(tmp_path: Path) -> None:
+    source = open_source("logs", "oracle", config(real_logs().first.parent, dictionary(tmp_path / "dictionary.json")))
+    assert source.tables_to_copy() == []
+    assert source.filled_columns("OLR_TEST.TEST_CDC") == set()
+    with pytest.raises(SourceError, match="no database to copy"):
+        source.begin_view(["OLR_TEST.TEST_CDC"])
+
+
 def test_wrong_settings_are_told(tmp_path: Path) -> None:
     path = dictionary(tmp_path / "dictionary.json")
     with pytest.raises(ConfigError, match="`threads` must name"):
         open_source("logs", "oracle", config(tmp_path, path, threads=[]))
     with pytest.raises(SourceError, match="logs of no databases"):
         open_source("logs", "oracle", config(tmp_path / "nowhere", path)).incarnation()
+
+
+def test_a_table_without_a_key_is_refused_unless_the_operator_wants_its_rows(tmp_path: Path) -> None:
+    path = dictionary(tmp_path / "dictionary.json", key=())
+    archive = real_logs().first.parent
+    with pytest.raises(StartRefusedError, match=r"OLR_TEST\.TEST_CDC"):
+        open_source("logs", "oracle", config(archive, path)).stream({}, {}, Encoders())
+    open_source("logs", "oracle", config(archive, path, without_key="row_images")).stream({}, {}, Encoders()).close()

@@ -12,16 +12,19 @@ from typing import Any
 
 import pytest
 
+from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import Kind, TableSchema
 from lowwater.errors import LowwaterError
 from lowwater.positions import ORDER_MIN, Order
 from lowwater_extractor.source import Polled, SourceTransaction, Stream
 from lowwater_extractor.sources.oracle.resume import Resume
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster, Committed
+from lowwater_extractor.sources.simulated_rac.cluster import Cluster, Committed, Transaction
 from lowwater_extractor.sources.simulated_rac.log import Form
 from lowwater_extractor.sources.simulated_rac.script import Script
 from lowwater_extractor.sources.simulated_rac.source import SimulatedRac, SimulatedRacConfig
 from lowwater_extractor.sources.simulated_rac.workload import BANK
+
+TABLE = "BANK.ACCOUNTS"
 
 
 class FakeEncoder:
@@ -53,6 +56,7 @@ class FakeEncoder:
 
 class FakeEncoders:
     notes: Mapping[str, bytes] = MappingProxyType({})
+    rules = ColumnRules()
 
     def encoder(self, table: TableSchema) -> Any:
         return FakeEncoder(table)
@@ -84,6 +88,19 @@ def committed(cluster: Cluster, thread: int, *numbers: int) -> str:
         cluster.insert(transaction, "BANK.ACCOUNTS", account(number))
     cluster.commit(transaction)
     return transaction.txid
+
+
+def write(cluster: Cluster, transaction: Transaction, *numbers: int, thread: int | None = None) -> None:
+    for number in numbers:
+        cluster.insert(transaction, TABLE, account(number), thread)
+
+
+def doubtful(cluster: Cluster, *numbers: int) -> Transaction:
+    """Prepared in thread 1, whose instance is then gone: any other one may end it."""
+    transaction = cluster.begin(1, xa=True)
+    write(cluster, transaction, *numbers)
+    cluster.prepare(transaction)
+    return transaction
 
 
 class Runtime:
@@ -173,6 +190,11 @@ class Runtime:
         """What the merger would have released by now, in its order."""
         ready = [t for t in self.published if t.order <= self.watermark]
         return [t.txid for t in sorted(ready, key=lambda t: (t.order, t.thread, t.txid))]
+
+
+def ids(runtime: Runtime) -> list[list[int]]:
+    """The keys of the accounts in each published transaction."""
+    return [[(after or before)[0] for _, _, before, after in rows] for rows in runtime.contents]
 
 
 def check_all(runtime: Runtime, history: list[Committed]) -> None:

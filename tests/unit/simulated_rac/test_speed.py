@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lowwater.codec.encoder import TableEncoder
+from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.ids import SchemaId
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
@@ -37,6 +38,7 @@ class NoEncoders:
     """What reading and assembly cost by themselves."""
 
     notes: Mapping[str, bytes] = MappingProxyType({})
+    rules = ColumnRules()
 
     def encoder(self, table: TableSchema) -> Any:
         return NoEncoder(table)
@@ -47,6 +49,7 @@ class NoEncoders:
 
 class RealEncoders:
     notes: Mapping[str, bytes] = MappingProxyType({})
+    rules = ColumnRules()
 
     def encoder(self, table: TableSchema) -> TableEncoder:
         return TableEncoder(table, SchemaId(1))

@@ -6,27 +6,21 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
-from tests.unit.simulated_rac.test_kit import Runtime, account, check_all, committed, new_cluster
+from tests.unit.simulated_rac.test_kit import (
+    TABLE,
+    Runtime,
+    account,
+    check_all,
+    committed,
+    doubtful,
+    ids,
+    new_cluster,
+    write,
+)
 
-from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError, StartRefusedError
 from lowwater.positions import Order
 from lowwater_extractor.sources.oracle.resume import Resume
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster, Transaction
-from lowwater_extractor.sources.simulated_rac.pairs import Undo, UndoSegment
 from lowwater_extractor.sources.simulated_rac.workload import ACCOUNTS
-
-TABLE = "BANK.ACCOUNTS"
-
-
-def write(cluster: Cluster, transaction: Transaction, *numbers: int, thread: int | None = None) -> None:
-    for number in numbers:
-        cluster.insert(transaction, TABLE, account(number), thread)
-
-
-def ids(runtime: Runtime) -> list[list[int]]:
-    """The keys of the accounts in each published transaction."""
-    return [[(after or before)[0] for _, _, before, after in rows] for rows in runtime.contents]
 
 
 def test_transactions_of_both_threads_interleave_and_come_whole(tmp_path: Path) -> None:
@@ -228,14 +222,6 @@ def test_xa_rollback(tmp_path: Path) -> None:
     check_all(runtime, cluster.history)
 
 
-def doubtful(cluster: Cluster, *numbers: int) -> Transaction:
-    """Prepared in thread 1, whose instance is then gone: any other one may end it."""
-    transaction = cluster.begin(1, xa=True)
-    write(cluster, transaction, *numbers)
-    cluster.prepare(transaction)
-    return transaction
-
-
 def test_a_commit_in_another_thread_waits_for_the_rows_and_holds_its_own(tmp_path: Path) -> None:
     """The rows are in thread 1, the commit is in thread 2, and thread 1 has not been read to it."""
     cluster = new_cluster(tmp_path)
@@ -335,288 +321,6 @@ def test_a_restart_inside_the_rollback_of_a_dead_instance(tmp_path: Path) -> Non
     runtime.drain()
     assert runtime.txids() == [last]
     assert [Resume.unpack(resume).open for resume in runtime.resumes.values()] == [[], []]
-
-
-# --- the start of capture -----------------------------------------------------------------------------------
-
-
-def test_transactions_open_at_the_start_are_whole_and_earlier_commits_are_not_published(tmp_path: Path) -> None:
-    cluster = new_cluster(tmp_path)
-    before = committed(cluster, 1, 1)
-    opened, ended = cluster.begin(1), cluster.begin(1)
-    write(cluster, opened, 2)
-    write(cluster, ended, 3)
-    cluster.switch(1)
-    cluster.commit(ended)
-    write(cluster, opened, 4)
-    cluster.flush()
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    runtime.restart()
-    write(cluster, opened, 5)
-    cluster.commit(opened)
-    cluster.heartbeat()
-    runtime.drain()
-    assert before not in runtime.txids()
-    assert ids(runtime) == [[2, 4, 5]]
-    check_all(runtime, cluster.history)
-
-
-def test_a_commit_that_was_in_the_buffer_at_the_start(tmp_path: Path) -> None:
-    """Its SCN lies before the start of capture, its record behind it in the log."""
-    cluster = new_cluster(tmp_path, 1)
-    transaction = cluster.begin(1)
-    write(cluster, transaction, 1)
-    cluster.commit(transaction, flush=False)
-    cluster.write_control()
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    after = committed(cluster, 1, 2)
-    cluster.heartbeat()
-    runtime.drain()
-    assert runtime.txids() == [after]
-    check_all(runtime, cluster.history)
-
-
-@pytest.mark.parametrize("commits", [True, False])
-def test_what_another_instance_ended_before_the_start_is_not_open(tmp_path: Path, commits: bool) -> None:
-    """An older transaction makes capture read from before that end."""
-    cluster = new_cluster(tmp_path)
-    older = cluster.begin(2)
-    write(cluster, older, 1)
-    cluster.flush()
-    ended = doubtful(cluster, 2, 3)
-    cluster.stop(1)
-    cluster.recover(1, by=2)
-    if commits:
-        cluster.commit(ended, thread=2)
-    else:
-        cluster.rollback(ended, thread=2)
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    cluster.commit(older)
-    cluster.heartbeat()
-    runtime.drain()
-    assert ids(runtime) == [[1]]
-    assert [Resume.unpack(resume).open for resume in runtime.resumes.values()] == [[], []]
-
-
-def test_an_end_that_lies_in_a_log_which_is_not_read(tmp_path: Path) -> None:
-    """Thread 1 is read from a log on that is older than the one with which thread 2 begins."""
-    cluster = new_cluster(tmp_path)
-    cluster.commit(doubtful(cluster, 1, 2), thread=2)
-    cluster.switch(2)
-    opened = cluster.begin(1)
-    write(cluster, opened, 3)
-    cluster.flush()
-    runtime = Runtime(tmp_path)
-    cluster.commit(opened)
-    cluster.heartbeat()
-    runtime.drain()
-    assert ids(runtime) == [[3]]
-    assert [Resume.unpack(resume).open for resume in runtime.resumes.values()] == [[], []]
-
-
-def test_what_has_begun_in_a_buffer_at_the_start_is_whole(tmp_path: Path) -> None:
-    """Its begin is older than that of all that is in the logs, and comes into a later log."""
-    cluster = new_cluster(tmp_path)
-    early = cluster.begin(2)
-    write(cluster, early, 1)
-    for _ in range(3):
-        cluster.advance()
-        cluster.instances[1].switch(cluster.advance())
-    late = cluster.begin(1)
-    write(cluster, late, 2)
-    cluster.flush(1)
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    cluster.commit(early)
-    cluster.commit(late)
-    cluster.heartbeat()
-    runtime.drain()
-    assert sorted(ids(runtime)) == [[1], [2]]
-
-
-def test_capture_begins_inside_the_rollback_of_a_dead_instance(tmp_path: Path) -> None:
-    """A part of the undo is in thread 2 before the start of capture, the rest behind it."""
-    cluster = new_cluster(tmp_path)
-    dead = cluster.begin(1)
-    write(cluster, dead, 1)
-    cluster.insert(dead, "BANK.TRANSFERS", (1, 1, 2, 3, Decimal("1.0"), 4))
-    cluster.flush()
-    cluster.stop(1)
-    cluster.instances[1].state = "closed"
-    cluster.advance()
-    cluster._take_back(dead.branches[1], 2)
-    cluster.flush()
-    cluster.advance()
-    cluster.write_control()
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    cluster.rollback(dead, thread=2)
-    last = committed(cluster, 2, 5)
-    cluster.heartbeat()
-    runtime.drain()
-    assert runtime.txids() == [last]
-
-
-def begin_and_lose_its_log(cluster: Cluster) -> Transaction:
-    transaction = cluster.begin(1)
-    write(cluster, transaction, 1)
-    cluster.flush()
-    for _ in range(4):
-        cluster.switch(1)
-    cluster.delete_archives(1, below=3)
-    return transaction
-
-
-def test_start_is_refused_if_the_log_of_an_open_transaction_is_gone(tmp_path: Path) -> None:
-    cluster = new_cluster(tmp_path, groups=2)
-    transaction = begin_and_lose_its_log(cluster)
-    with pytest.raises(StartRefusedError, match=transaction.txid) as caught:
-        Runtime(tmp_path)
-    assert caught.value.thread == 1
-    assert "leave_out" in str(caught.value)
-
-
-def test_or_it_is_left_out_and_reported_if_the_operator_asked_for_it(tmp_path: Path) -> None:
-    cluster = new_cluster(tmp_path, groups=2)
-    left_out = begin_and_lose_its_log(cluster)
-    opened = cluster.begin(1)
-    write(cluster, opened, 2)
-    cluster.flush()
-    runtime = Runtime(tmp_path, open_at_start="leave_out")
-    runtime.poll()
-    assert [(thread, txid) for thread, txid, _ in runtime.left_out] == [(1, left_out.txid)]
-    write(cluster, left_out, 3)
-    cluster.flush()
-    runtime.poll()
-    # the choice outlives a restart
-    runtime.restart()
-    write(cluster, left_out, 4)
-    cluster.commit(left_out)
-    cluster.commit(opened)
-    cluster.heartbeat()
-    runtime.drain()
-    assert ids(runtime) == [[2]]
-    assert len(runtime.left_out) == 1
-    runtime.restart()
-    runtime.drain()
-
-
-def test_capture_has_a_position_before_its_first_transaction(tmp_path: Path) -> None:
-    cluster = new_cluster(tmp_path)
-    opened = cluster.begin(1)
-    write(cluster, opened, 1)
-    cluster.flush()
-    runtime = Runtime(tmp_path)
-    cluster.commit(opened)
-    first = runtime.poll()
-    assert first.transactions == []
-    assert set(first.marks) == {1, 2}
-    runtime.restart()
-    cluster.heartbeat()
-    runtime.drain()
-    assert ids(runtime) == [[1]]
-
-
-# --- what must not happen, and is never passed over ---------------------------------------------------------
-
-
-def raw(cluster: Cluster, scn: int, record: bytes) -> None:
-    """A record that the cluster would not write."""
-    cluster.instances[1].record(scn, None, record)
-    cluster.instances[1].flush(cluster.now_us())
-    cluster.write_control()
-
-
-def stranger(cluster: Cluster) -> UndoSegment:
-    """A transaction of thread 1 whose begin is not in the log."""
-    segment = cluster._join(cluster.begin(1), 1).segment
-    segment.begin_scn = cluster.scn
-    return segment
-
-
-def change_of(cluster: Cluster, segment: UndoSegment, scn: int, table: str = TABLE) -> tuple[bytes, Undo]:
-    row = account(1) if table == TABLE else (1, 1, 2, 3, Decimal("1.0"), 4)
-    (pair,) = cluster._tables[table].insert(row)
-    return cluster._vectors.change(segment, scn, pair)
-
-
-def test_a_record_at_or_below_its_threads_mark_stops_the_source(tmp_path: Path) -> None:
-    cluster = new_cluster(tmp_path, 1)
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    cluster.heartbeat()
-    runtime.poll()
-    scn = cluster.scn - 1
-    raw(cluster, scn, cluster._vectors.begin_alone(stranger(cluster), scn))
-    with pytest.raises(MarkBrokenError, match="at or below the thread's mark") as caught:
-        runtime.poll()
-    assert caught.value.thread == 1
-    assert "sequence 1" in str(caught.value)
-
-
-@pytest.mark.parametrize("what", ["row", "commit", "rollback", "undo"])
-def test_a_record_without_a_begin_is_an_error_never_left_out(tmp_path: Path, what: str) -> None:
-    cluster = new_cluster(tmp_path, 1)
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    segment, scn, vectors = stranger(cluster), cluster.advance(2), cluster._vectors
-    change, undo = change_of(cluster, segment, scn)
-    records = {
-        "row": change,
-        "commit": vectors.commit(segment, scn, 1_700_000_000),
-        "rollback": vectors.rollback(segment, scn, 1_700_000_000),
-        "undo": vectors.take_back(segment, scn, undo),
-    }
-    raw(cluster, scn, records[what])
-    with pytest.raises(LogGapError, match="its begin was not read"):
-        runtime.poll()
-
-
-def test_an_end_whose_rows_no_thread_has_is_an_error(tmp_path: Path) -> None:
-    cluster = new_cluster(tmp_path)
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    scn = cluster.advance(2)
-    raw(cluster, scn, cluster._vectors.commit(stranger(cluster), scn, 1_700_000_000))
-    cluster.heartbeat()
-    with pytest.raises(LogGapError, match="its begin was not read"):
-        runtime.drain()
-
-
-@pytest.mark.parametrize("what", ["begins twice", "undo of nothing", "undo of another table"])
-def test_what_contradicts_itself_is_an_error(tmp_path: Path, what: str) -> None:
-    cluster = new_cluster(tmp_path, 1)
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    segment, scn, vectors = stranger(cluster), cluster.advance(2), cluster._vectors
-    raw(cluster, scn, vectors.begin_alone(segment, scn))
-    scn += 1
-    if what == "begins twice":
-        raw(cluster, scn, vectors.begin_alone(segment, scn))
-    else:
-        change, undo = change_of(cluster, segment, scn, "BANK.TRANSFERS")
-        if what == "undo of another table":
-            raw(cluster, scn, change)
-            scn += 1
-            _, undo = change_of(cluster, segment, scn)
-        raw(cluster, scn, vectors.take_back(segment, scn, undo))
-    message = "begins twice" if what == "begins twice" else "fits no change"
-    with pytest.raises(LogCorruptError, match=message):
-        runtime.poll()
-
-
-def test_a_table_that_is_altered_stops_the_source(tmp_path: Path) -> None:
-    cluster = new_cluster(tmp_path, 1)
-    runtime = Runtime(tmp_path)
-    runtime.poll()
-    transaction = cluster.begin(1)
-    cluster.ddl(transaction, TABLE, "ALTER TABLE BANK.ACCOUNTS ADD (NOTE VARCHAR2(10))")
-    cluster.commit(transaction)
-    with pytest.raises(LogUnknownError, match=r"BANK\.ACCOUNTS was altered"):
-        runtime.poll()
 
 
 # --- spill --------------------------------------------------------------------------------------------------

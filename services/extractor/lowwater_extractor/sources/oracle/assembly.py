@@ -42,6 +42,7 @@ from lowwater_extractor.sources.oracle.redo.codes import (
 )
 from lowwater_extractor.sources.oracle.redo.events import Event, Lwn
 from lowwater_extractor.sources.oracle.redo.layout import Place, Where
+from lowwater_extractor.sources.oracle.taken import spill_largest
 from lowwater_extractor.spill import SpillSpace
 
 Out = list[SourceTransaction]
@@ -263,15 +264,8 @@ class Assembler:
         )
 
     def _spill(self) -> None:
-        """Down to half of the limit, the largest first."""
-        every = [branch for thread in self.threads.values() for branch in thread.branches.values()]
-        sizes = sorted(((branch.memory(), at) for at, branch in enumerate(every)), reverse=True)
-        self._held = sum(size for size, _ in sizes)
-        for size, at in sizes:
-            if self._held <= self._spill_bytes_max // 2 or not size:
-                break
-            every[at].spill(self._space, size)
-            self._held -= size
+        every = (branch for thread in self.threads.values() for branch in thread.branches.values())
+        self._held = spill_largest(every, self._space, self._spill_bytes_max)
 
     def _where(self, thread: ThreadAssembly) -> Where:
         return {"source": self._source, "thread": thread.number, "position": str(thread.here())}

@@ -10,27 +10,23 @@ from lowwater.positions import ORDER_MIN, Order
 from lowwater_extractor.sources.oracle.redo.events import Event, Lwn
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.rows import changes_max
-from lowwater_extractor.sources.oracle.taken import Rows
-from lowwater_extractor.spill import SpillFile, SpillSpace
-
-SEGMENT_BYTES = 1 << 20
+from lowwater_extractor.sources.oracle.taken import OpenRows
+from lowwater_extractor.spill import SpillSpace
 
 _T = TypeVar("_T")
 _NOWHERE = Place(0, 0)
 
 
-class Branch:
-    """The rows of one open transaction that stand so far. `append` is the list's own method: it is called for each."""
+class Branch(OpenRows):
+    """The rows of one open transaction. `append` is the list's own method: it is called for each."""
 
-    __slots__ = ("append", "place", "rows", "scn", "spilled", "spilled_changes")
+    __slots__ = ("append", "place", "spilled_changes")
 
     def __init__(self, place: Place, scn: int) -> None:
+        super().__init__(scn)
         #: of its first record
         self.place = place
-        self.scn = scn
-        self.rows: list[bytes] = []
         self.append: Callable[[bytes], None] = self.rows.append
-        self.spilled: SpillFile | None = None
         #: how many changes those rows can become
         self.spilled_changes = 0
 
@@ -43,33 +39,13 @@ class Branch:
             self.spilled_changes -= sum(map(changes_max, self.rows))
         return self.rows.pop()
 
-    def memory(self) -> int:
-        return sum(map(len, self.rows))
-
-    def spill(self, space: SpillSpace, size: int) -> None:
-        if self.spilled is None:
-            self.spilled = space.file()
-        step = max(1, len(self.rows) * SEGMENT_BYTES // max(1, size))
-        for at in range(0, len(self.rows), step):
-            self.spilled.append((self.rows[at : at + step], []))
+    def spill(self, space: SpillSpace) -> None:
         self.spilled_changes += sum(map(changes_max, self.rows))
-        # the same list object: `append` is bound to it
-        self.rows.clear()
-
-    @property
-    def count(self) -> int:
-        return len(self.rows) + (self.spilled.rows if self.spilled is not None else 0)
-
-    @property
-    def bytes(self) -> int:
-        return self.memory() + (self.spilled.bytes if self.spilled is not None else 0)
+        super().spill(space)
 
     def changes_max(self) -> int:
         """No less than there will be: a row in several pieces is counted by its pieces."""
         return self.spilled_changes + sum(map(changes_max, self.rows))
-
-    def taken(self) -> Rows:
-        return Rows(self.rows, self.spilled)
 
 
 @dataclass(slots=True)

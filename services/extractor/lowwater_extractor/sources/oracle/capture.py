@@ -11,7 +11,6 @@ from lowwater.positions import Order
 from lowwater_extractor.sources.oracle.assembly import Assembler
 from lowwater_extractor.sources.oracle.changes import FrameMaker
 from lowwater_extractor.sources.oracle.dictionary import Dictionary
-from lowwater_extractor.sources.oracle.followed import FollowedDictionary
 from lowwater_extractor.sources.oracle.look import RedoView
 from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.layout import Place
@@ -60,9 +59,8 @@ def redo_stream(
     def new_reader(thread: int, start: Place, objects: Captured) -> ThreadReader:
         slice_max = max(1 << 14, options.read_bytes // max(1, len(look.threads)))
         return ThreadReader(
-            source, thread, view.identity, view.files, objects, start,
-            slice_max=slice_max, zone=options.zone, pass_idle=True,
-        )  # fmt: skip
+            source, thread, view.identity, view.files, objects, start, slice_max=slice_max, zone=options.zone
+        )
 
     return RedoStream(
         source,
@@ -80,6 +78,7 @@ def redo_stream(
         left_out=left_out,
         announce=places.keys() != resumes.keys(),
         acknowledged=acknowledged,
+        seen=maker.seen,
         notes=notes,
     )
 
@@ -90,5 +89,4 @@ def captured_objects(dictionary: Dictionary) -> Captured:
     for version in dictionary:
         objects |= {(version.container, each) for each in version.object_ids}
         data |= {(version.container, each) for each in version.data_object_ids or version.object_ids}
-    found = Captured.of(objects, data)
-    return found._replace(newest=dictionary.newest) if isinstance(dictionary, FollowedDictionary) else found
+    return Captured.of(objects, data)._replace(newest=dictionary.newest)

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import TableSchema
 from lowwater.errors import CodecError, LogUnknownError, SourceError
 from lowwater_extractor.source import Encoders, Frame
+from lowwater_extractor.sources.oracle import metrics
 from lowwater_extractor.sources.oracle.dictionary import Dictionary, TableVersion
+from lowwater_extractor.sources.oracle.lob_fetch import LobFetch
 from lowwater_extractor.sources.oracle.pair_fields import fields, order_of
 from lowwater_extractor.sources.oracle.pairs import NoGroupError
 from lowwater_extractor.sources.oracle.quick_rows import Quicks, quicks
 from lowwater_extractor.sources.oracle.redo.codes import HEAD
 from lowwater_extractor.sources.oracle.rows import Joiner, RowChange, is_ddl
-from lowwater_extractor.sources.oracle.table_rows import TableRows
+from lowwater_extractor.sources.oracle.table_rows import OUT_OF_LINE, TableRows
 from lowwater_extractor.sources.oracle.values import ERRORS
 
 #: the newest version of each table
@@ -44,17 +47,40 @@ class _Way:
     rows: TableRows
     encoder: TableEncoder
     quick: Quicks
+    lobs: LobFetch | None
 
-    def frame(self, change: RowChange, ts_us: int) -> Frame:
+    def frame(self, change: RowChange, ts_us: int, scn: int) -> Frame:
         before, after, unchanged = self.rows.values(change)
+        if unchanged and after is not None:
+            unchanged = self._fetched(change, after, unchanged, scn)
         return self.encoder.header, self.encoder.body(change.op, before, after, ts_us, unchanged)
+
+    def _fetched(self, change: RowChange, after: list[Any], unchanged: list[str], scn: int) -> list[str]:
+        """What the row still lacks once the LOBs that lie elsewhere were asked for, if they are."""
+        version, lacking = self.rows.version, self.rows.lacking(change, unchanged)
+        elsewhere = [name for name, why in lacking.items() if why == OUT_OF_LINE]
+        if elsewhere and self.lobs is not None and self.lobs.fill(version, elsewhere, after, scn):
+            unchanged = [name for name in unchanged if name not in elsewhere]
+            lacking = {name: why for name, why in lacking.items() if name in unchanged}
+        for name, why in lacking.items():
+            metrics.NOT_IN_LOG.labels(version.source, version.full_name, name, why).inc()
+        return unchanged
 
 
 class FrameMaker:
     """Knows for each object how its pairs become frames."""
 
-    def __init__(self, source: str, dictionary: Dictionary, encoders: Encoders, on_ddl: OnDdl | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        dictionary: Dictionary,
+        encoders: Encoders,
+        on_ddl: OnDdl | None = None,
+        lobs: LobFetch | None = None,
+    ) -> None:
+        """`lobs`: None: a LOB that lies outside of its row is `unchanged`."""
         self._source = source
+        self._lobs = lobs
         self._dictionary = dictionary
         self._encoders = encoders
         self._on_ddl = on_ddl
@@ -96,7 +122,7 @@ class FrameMaker:
         if is_ddl(d):
             return [(way.encoder.header, way.encoder.body("t", None, None, ts_us))]
         try:
-            return [way.frame(change, ts_us) for change in joiner.add(d)]
+            return [way.frame(change, ts_us, scn) for change in joiner.add(d)]
         except NoGroupError as error:
             error.hint = f"{error.hint}; for this table also {way.rows.version.mending()}"
             raise self._placed(error, way, scn) from error
@@ -127,7 +153,7 @@ class FrameMaker:
             self._made[version] = (TableRows(version), encoder, quicks(version, encoder))
         rows, encoder, quick = self._made[version]
         self.seen[encoder.table.full_name] = encoder.table
-        way = self._ways[d[:4] + d[32:34]] = _Way(low, high, rows, encoder, quick)
+        way = self._ways[d[:4] + d[32:34]] = _Way(low, high, rows, encoder, quick, self._lobs)
         return way
 
     def altered(self, scn: int, data: bytes) -> bool:
@@ -154,15 +180,6 @@ class FrameMaker:
     def forget(self) -> None:
         """The dictionary has changed: versions end where they did not before."""
         self._ways.clear()
-
-    def missing(self) -> dict[tuple[str, str, str], int]:
-        """(table, column, why) → how many changes came without the column's value, because the log does not have it."""
-        found: dict[tuple[str, str, str], int] = {}
-        for version, (rows, _, _) in self._made.items():
-            for (column, why), count in rows.missing.items():
-                key = (version.full_name, column, why)
-                found[key] = found.get(key, 0) + count
-        return found
 
 
 def _container(d: bytes) -> int:

@@ -23,9 +23,11 @@ Connect = Callable[[str], Database]
 VIEWS = (
     "V_$DATABASE", "V_$DATABASE_INCARNATION", "V_$TRANSPORTABLE_PLATFORM", "V_$THREAD", "V_$LOG", "V_$LOGFILE",
     "V_$ARCHIVED_LOG", "V_$LOG_HISTORY", "GV_$INSTANCE", "GV_$TRANSACTION", "V_$PDBS",
+    "GV_$FAST_START_TRANSACTIONS", "CDB_2PC_PENDING",
 )  # fmt: skip
 LOGMINER_VIEWS = ("V_$LOGMNR_CONTENTS",)
 DICTIONARY_VIEWS = ("DBA_USERS", "DBA_TABLES", "DBA_TAB_PARTITIONS", "DBA_TAB_SUBPARTITIONS", "DBA_LOBS")
+COPY_VIEWS = ("DBA_EXTENTS", "DBA_OBJECTS")
 
 SQL_VERSION = "SELECT VERSION FROM PRODUCT_COMPONENT_VERSION WHERE PRODUCT LIKE 'Oracle%' AND ROWNUM = 1"
 SQL_PRIVILEGES = "SELECT PRIVILEGE FROM SESSION_PRIVS"
@@ -148,9 +150,10 @@ class Checks:
         fix = " ".join(f"GRANT SELECT, FLASHBACK ON SYS.{table} TO {user};" for table in denied)
         what = f"denied: {', '.join(denied)}" if denied else "can be read as of an SCN"
         yield Check("dictionary", not denied, what, _inside(self._config, fix))
-        hidden = [view for view in DICTIONARY_VIEWS if not self._may(SQL_PROBE.format(view), session)]
+        views = DICTIONARY_VIEWS + (COPY_VIEWS if self._config.copy_tables else ())
+        hidden = [view for view in views if not self._may(SQL_PROBE.format(view), session)]
         fix = " ".join(f"GRANT SELECT ON SYS.{view} TO {user};" for view in hidden)
-        what = f"denied: {', '.join(hidden)}" if hidden else f"{len(DICTIONARY_VIEWS)} can be read"
+        what = f"denied: {', '.join(hidden)}" if hidden else f"{len(views)} can be read"
         yield Check("dictionary views", not hidden, what, _inside(self._config, fix))
 
     def _tables(self, session: Database) -> Iterator[Check]:
@@ -166,7 +169,8 @@ class Checks:
         yield self._log_groups(tables, key == "YES", every == "YES")
         yield self._readable(tables)
         yield self._local_times(tables, environment.zone)
-        yield self._copies(session, tables, scn)
+        if self._config.copy_tables:
+            yield self._copies(session, tables, scn)
 
     def _all_there(self, tables: list[TableVersion]) -> Check:
         names = {table.full_name for table in tables}

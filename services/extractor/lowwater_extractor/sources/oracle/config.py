@@ -74,9 +74,6 @@ def _begins(path: str, begin: str) -> bool:
 class LogMinerConfig(Model):
     """For `capture: logminer`."""
 
-    strategy: Literal["online_catalog"] = Field(
-        default="online_catalog", description="where LogMiner takes the names from: the live dictionary"
-    )
     batch_rows: int = Field(default=10_000, ge=1, description="rows that are fetched from the view at once")
     window_scns_min: int = Field(default=1_000, ge=1, description="the smallest window that a session mines")
     window_scns_max: int = Field(default=1_000_000, ge=1, description="the largest")
@@ -118,7 +115,6 @@ class OracleConfig(Model):
     open_at_start: Literal["refuse", "leave_out"] = Field(
         default="refuse", description="transactions that are open at the start of capture, with their begin gone"
     )
-    include_system: bool = Field(default=False, description="also publish the database's own transactions")
     without_key: Literal["refuse", "row_images"] = Field(
         default="refuse", description="tables without a primary key: refuse, or publish them with no key"
     )
@@ -126,6 +122,8 @@ class OracleConfig(Model):
         default="never",
         description="LOBs that the log does not carry: `unchanged`, or asked by SQL at the commit's SCN",
     )
+    copy_tables: bool = Field(default=True, description="copy the rows that are older than the log")
+    chunk_rows: int = Field(default=500_000, ge=1, description="what a chunk of a copy aims at")
     as_text: list[str] = Field(default=[], description="`OWNER.TABLE.COLUMN`: captured as text, whatever its type")
     spill_bytes_max: int = Field(default=64 << 20, ge=0, description="of open transactions in memory")
     spill_directory: Path | None = None
@@ -145,8 +143,6 @@ class OracleConfig(Model):
             raise ValueError("`threads` names one twice")
         if not self.has_database:
             self._check_without_database()
-        if self.lob_fetch == "at_commit" and self.capture == "redo":
-            raise ValueError("lob_fetch: at_commit is for capture: logminer")
         return self
 
     def _check_without_database(self) -> None:

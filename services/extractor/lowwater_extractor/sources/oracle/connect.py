@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import oracledb
 
-from lowwater.errors import LogCorruptError, LogGapError, SourceError, SourceLostError
+from lowwater.errors import LogCorruptError, LogGapError, SnapshotGoneError, SourceError, SourceLostError
 from lowwater.secrets import resolve
 from lowwater_extractor.sources.oracle.config import OracleConfig
 
@@ -40,6 +40,8 @@ _PASSING = frozenset(
     }
 )  # fmt: skip
 _GONE = frozenset({"ORA-00308", "ORA-01284", "ORA-01285", "ORA-01291", "ORA-27037", "ORA-15173"})
+#: what was there at an SCN can no longer be told
+_OLD = frozenset({"ORA-01466", "ORA-01555", "ORA-08180", "ORA-08181", "ORA-22924", "ORA-30052"})
 _DAMAGED = frozenset({"ORA-00353", "ORA-00354", "ORA-00355", "ORA-00367", "ORA-00368", "ORA-01347", "ORA-01343"})
 _HINTS = {
     "ORA-01017": "check user and password; then resume the source",
@@ -69,6 +71,10 @@ class Database(Protocol):
         """Many rows, some at a time; closing the iterator ends the query."""
         ...
 
+    def frames(self, sql: str, schema: Any, rows_max: int, **binds: object) -> Iterator[Any]:
+        """Many rows as tables of Arrow with this schema, some at a time."""
+        ...
+
     def run(self, sql: str, **binds: object) -> None:
         """A statement or a block without rows."""
         ...
@@ -84,7 +90,6 @@ class OracleDatabase:
         with named_errors(source, "connect"):
             self._connection = oracledb.connect(**connect_arguments(config))
         self._connection.autocommit = True
-        self._connection.outputtypehandler = _whole_lobs
         with named_errors(source, "session settings"):
             self._connection.module = f"lowwater {source}"[:48]
         for name, value in SESSION_SETTINGS.items():
@@ -94,15 +99,25 @@ class OracleDatabase:
 
     def ask(self, sql: str, **binds: object) -> Rows:
         with named_errors(self._source, "query"), self._connection.cursor() as cursor:
+            cursor.outputtypehandler = _whole_lobs
             cursor.execute(sql, binds)
             return list(cursor.fetchall())
 
     def batches(self, sql: str, rows_max: int, **binds: object) -> Iterator[Rows]:
         with named_errors(self._source, "query"), self._connection.cursor() as cursor:
+            cursor.outputtypehandler = _whole_lobs
             cursor.arraysize = cursor.prefetchrows = rows_max
             cursor.execute(sql, binds)
             while rows := cursor.fetchmany():
                 yield list(rows)
+
+    def frames(self, sql: str, schema: Any, rows_max: int, **binds: object) -> Iterator[Any]:
+        # Arrow is for those who copy
+        import pyarrow as pa
+
+        with named_errors(self._source, "query"):
+            for found in self._connection.fetch_df_batches(sql, binds, rows_max, requested_schema=schema):
+                yield pa.table(found)
 
     def run(self, sql: str, **binds: object) -> None:
         with named_errors(self._source, "statement"), self._connection.cursor() as cursor:
@@ -181,6 +196,8 @@ def as_source_error(error: oracledb.Error, source: str, what: str) -> SourceErro
     codes = {code, *(word.rstrip(":") for word in text.split() if word.startswith("ORA-"))}
     if codes & _DAMAGED:
         return LogCorruptError(text, source=source, hint="restore the log from a backup")
+    if codes & _OLD:
+        return SnapshotGoneError(text, source=source, hint=_HINTS.get(code))
     if codes & _GONE:
         return LogGapError(text, source=source, hint="restore the log that it names, where the database looks for it")
     if code in _PASSING or (not code and getattr(first, "isrecoverable", False)):

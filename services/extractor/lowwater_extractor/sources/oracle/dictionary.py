@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from lowwater.codec.table import Column, TableSchema
 from lowwater.errors import LogUnknownError, StartRefusedError
 from lowwater_extractor.sources.oracle.columns import OracleColumn, published_type, why_unreadable
+from lowwater_extractor.sources.oracle.redo.layout import OBJECT_MAX
 
 #: supplemental logging of a table: what the log says of a row beside what was changed in it
 ALL, PRIMARY_KEY, UNIQUE, FOREIGN_KEY = "all", "primary key", "unique", "foreign key"
@@ -125,6 +126,9 @@ def refuse_unsupported(version: TableVersion) -> None:
 
 class Dictionary:
     """Captured tables by object, in their versions."""
+
+    #: objects above this number may be captured, too: nobody knows yet who they are. Here all are known
+    newest: int = OBJECT_MAX
 
     def __init__(self, versions: Iterable[TableVersion] = ()) -> None:
         #: (container, object) → its versions' first SCNs, and the versions, both rising

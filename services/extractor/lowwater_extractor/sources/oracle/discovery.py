@@ -11,6 +11,13 @@ when it was asked. So
 - at the start of capture the threads are asked first, then the open transactions, then the SCN from which on commits
   count (`since`). A transaction that commits above `since` was either open when it was asked for, and then its begin is
   known; or it began later, and then its first record lies behind what its thread had written at the look.
+
+**What is open** is in three places. GV$TRANSACTION has what instances have in memory, whatever its status: a prepared
+branch of a distributed transaction, too. One that was prepared when its instance died is in the database's list of
+pending ones, without the SCN of its begin: it may still commit, so it counts as one whose begin is gone. What else a
+dead instance has left can only be rolled back: of that nothing is missed if it is left out, but the rollback must be
+known for what it is. An instance that died and is not recovered yet can still be in none of them: while a thread is
+open without an instance, capture does not begin.
 """
 
 from __future__ import annotations
@@ -18,11 +25,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from lowwater.errors import LogGapError, SourceError
+from lowwater.errors import LogGapError, SourceError, SourceLostError
 from lowwater_extractor.source import ThreadState
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database
-from lowwater_extractor.sources.oracle.look import Look, OpenTransaction, Start, Thread
+from lowwater_extractor.sources.oracle.look import Look, OpenTransaction, Start, Thread, xid_of
 
 #: NEXT_CHANGE# of a log that is still written: 2**48 − 1 before 12.2, 2**64 − 1 since
 OPEN_ENDS = frozenset({(1 << 48) - 1, (1 << 64) - 1})
@@ -37,7 +44,7 @@ FROM (SELECT d.DBID, d.NAME, d.RESETLOGS_CHANGE#, i.RESETLOGS_ID, d.LOG_MODE, d.
 SQL_THREADS = """
 SELECT THREAD#, STATUS, ENABLED, SEQUENCE#, NVL(ENABLE_CHANGE#, 0), NVL(LAST_REDO_CHANGE#, 0), INSTANCE
 FROM V$THREAD ORDER BY THREAD#"""
-SQL_INSTANCES = "SELECT THREAD#, INSTANCE_NAME, HOST_NAME, STATUS FROM GV$INSTANCE ORDER BY THREAD#"
+SQL_INSTANCES = "SELECT THREAD# FROM GV$INSTANCE"
 SQL_ONLINE = """
 SELECT l.THREAD#, l.SEQUENCE#, l.FIRST_CHANGE#, l.NEXT_CHANGE#, l.STATUS, f.MEMBER, l.BLOCKSIZE
 FROM V$LOG l JOIN V$LOGFILE f ON f.GROUP# = l.GROUP#
@@ -59,8 +66,11 @@ SELECT NEXT_CHANGE# FROM V$LOG_HISTORY
 WHERE RESETLOGS_CHANGE# = :resetlogs AND THREAD# = :thread AND SEQUENCE# = :sequence"""
 SQL_OPEN = """
 SELECT i.THREAD#, t.XIDUSN, t.XIDSLOT, t.XIDSQN, NVL(t.START_SCN, 0), t.CON_ID
-FROM GV$TRANSACTION t JOIN GV$INSTANCE i ON i.INST_ID = t.INST_ID
-WHERE t.STATUS = 'ACTIVE' ORDER BY t.START_SCN"""
+FROM GV$TRANSACTION t JOIN GV$INSTANCE i ON i.INST_ID = t.INST_ID ORDER BY t.START_SCN"""
+#: distributed ones that nobody has ended: segment.slot.sequence
+SQL_IN_DOUBT = "SELECT LOCAL_TRAN_ID, CON_ID FROM CDB_2PC_PENDING WHERE STATE IN ('collecting', 'prepared')"
+#: those that are being rolled back for a dead instance or session
+SQL_DEAD = "SELECT DISTINCT USN, SLT, SEQ, CON_ID FROM GV$FAST_START_TRANSACTIONS WHERE STATE <> 'RECOVERED'"
 SQL_CONTAINER = "SELECT CON_ID, OPEN_MODE FROM V$PDBS WHERE NAME = :name"
 
 
@@ -183,20 +193,49 @@ class Discovery:
         return int(found[0][0]) if found else None
 
     def open_transactions(self) -> list[OpenTransaction]:
-        wanted = self.container() if self._config.pdb else None
+        """Those that may still commit."""
         found = [OpenTransaction(*(int(value or 0) for value in row)) for row in self._database.ask(SQL_OPEN)]
-        return [each for each in found if wanted is None or each.container in (0, wanted)]
+        known = {each.xid for each in found}
+        for name, container in self._database.ask(SQL_IN_DOUBT):
+            usn, slot, sequence = map(int, str(name).split("."))
+            each = OpenTransaction(0, usn, slot, sequence, 0, int(container or 0))
+            if each.xid not in known:
+                found.append(each)
+        return [each for each in found if self._is_ours(each.container)]
+
+    def dead_transactions(self) -> list[int]:
+        """The xids of those that can only be rolled back."""
+        asked = self._database.ask(SQL_DEAD)
+        found = [tuple(int(value or 0) for value in row) for row in asked]
+        return [xid_of(container, usn, slot, seq) for usn, slot, seq, container in found if self._is_ours(container)]
+
+    def _is_ours(self, container: int) -> bool:
+        return not self._config.pdb or container in (0, self.container())
+
+    def _check_recovered(self, look: Look) -> None:
+        running = {int(thread) for (thread,) in self._database.ask(SQL_INSTANCES)}
+        for number, thread in look.threads.items():
+            if thread.state is ThreadState.OPEN and number not in running:
+                raise SourceLostError(
+                    f"thread {number} is open, but its instance is not there: what it has left open is not known yet",
+                    source=self._source,
+                    thread=number,
+                    hint="it is tried again once another instance has recovered it, or it is back. If all instances "
+                    "run, let GV$ views show all of them (PARALLEL_MAX_SERVERS above 0)",
+                )
 
     def start(self) -> Start:
         """Where capture has to begin so that every transaction that commits above `since` is whole."""
         look = self.look()
-        opened = self.open_transactions()
+        self._check_recovered(look)
+        opened, dead = self.open_transactions(), self.dead_transactions()
         since = self.current_scn()
         written = [thread.last_scn for thread in look.threads.values() if thread.state is ThreadState.OPEN]
         known = [each.start_scn for each in opened if each.start_scn]
         # a thread that never said what it wrote last (0) proves nothing; its transactions are above the look's SCN
         first = min([look.scn, *(scn for scn in written if scn), *known])
-        return Start(first, since, opened)
+        dead = [xid for xid in dead if xid not in {each.xid for each in opened}]
+        return Start(first, since, opened, dead)
 
 
 def _next(scn: int | None) -> int | None:

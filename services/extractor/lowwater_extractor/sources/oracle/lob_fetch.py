@@ -23,16 +23,26 @@ class LobFetch:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def values(self, table: TableVersion, columns: Sequence[str], row: Sequence[Any], scn: int) -> list[Any] | None:
-        """Of the row with this one's key; None: it was gone by the commit, or its key cannot be asked for."""
+    def fill(self, table: TableVersion, columns: Sequence[str], row: list[Any], scn: int) -> bool:
+        """Put the values of the row with this one's key into it.
+
+        False: it was gone by the commit, or its key cannot be asked for.
+        """
         places = {column.name: place for place, column in enumerate(table.schema.columns)}
         kinds = [table.schema.columns[places[name]].type.kind for name in table.key]
-        key = [row[places[name]] for name in table.key]
+        key = [_bound(row[places[name]], kind) for name, kind in zip(table.key, kinds, strict=True)]
         if not key or None in key or not _BOUND.issuperset(kinds):
-            return None
+            return False
         listed = ", ".join(map(quoted, columns))
         where = " AND ".join(f"{quoted(name)} = :k{at}" for at, name in enumerate(table.key))
         sql = f"SELECT {listed} FROM {quoted(table.owner)}.{quoted(table.table)} AS OF SCN :scn WHERE {where}"
         binds = {f"k{at}": value for at, value in enumerate(key)}
         found = self._database.ask(sql, scn=scn, **binds)
-        return list(found[0]) if found else None
+        for name, value in zip(columns, found[0] if found else (), strict=False):
+            row[places[name]] = value
+        return bool(found)
+
+
+def _bound(value: Any, kind: Kind) -> Any:
+    """Text of the log may still be UTF-8."""
+    return value.decode() if kind is Kind.STRING and isinstance(value, bytes) else value

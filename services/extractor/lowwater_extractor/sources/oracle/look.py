@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from lowwater_extractor.source import ThreadState
@@ -30,6 +31,7 @@ class Look(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
+    #: 0: the database does not know
     thread: int
     usn: int
     slot: int
@@ -50,7 +52,10 @@ class Start(NamedTuple):
     first_scn: int
     #: commits above this are captured
     since: int
+    #: what may still commit
     open: list[OpenTransaction]
+    #: the xids of what can only be rolled back: nothing of it is captured, wherever it began
+    dead: Sequence[int] = ()
 
 
 def xid_of(container: int, usn: int, slot: int, sequence: int) -> int:

@@ -78,7 +78,7 @@ def resumed(
 def added_thread(source: str, incarnation: str, look: Look, number: int, since: int, files: LogFiles) -> Resume:
     """A thread that was not there at the last look is read from its first log, with all behind the start of capture."""
     enabled = look.threads[number].enabled_scn
-    sequence, first_scn = _log_with(files, number, look, enabled)
+    sequence, first_scn = log_with(files, number, look, enabled)
     if first_scn > max(enabled, since):
         raise LogGapError(
             f"thread {number} was enabled at SCN {enabled}, but its oldest log, {sequence}, begins at {first_scn}",
@@ -98,8 +98,8 @@ def fresh(
 
     So each transaction that commits above `start.since` is whole. Returns the resumes and what is left out.
     """
-    logs = {number: _log_with(files, number, look, start.first_scn) for number in look.threads}
-    gone = {each.xid: each for each in start.open if each.thread in logs and each.start_scn < logs[each.thread][1]}
+    logs = {number: log_with(files, number, look, start.first_scn) for number in look.threads}
+    gone = {each.xid: each for each in start.open if _is_gone(each, logs)}
     if gone and not leave_out:
         raise _refused(source, min(gone.values(), key=lambda each: each.start_scn), len(gone))
     # from here on all threads are read, so of what begins here no end is missed
@@ -107,12 +107,19 @@ def fresh(
     resumes = {}
     for number, (sequence, _) in logs.items():
         first = Place(sequence, 0)
-        resumes[number] = Resume(incarnation, first, first, 0, start.since, low, [], sorted(gone))
+        resumes[number] = Resume(incarnation, first, first, 0, start.since, low, [], sorted({*gone, *start.dead}))
     why = "it was open when capture began, and the log of its begin is gone"
     return resumes, [(each.thread, txid_text(xid), f"{why}: SCN {each.start_scn}") for xid, each in gone.items()]
 
 
-def _log_with(files: LogFiles, thread: int, look: Look, scn: int) -> tuple[int, int]:
+def _is_gone(each: OpenTransaction, logs: dict[int, tuple[int, int]]) -> bool:
+    """The log of its begin is not there, or where it began is not known."""
+    if not each.thread or not each.start_scn:
+        return True
+    return each.thread in logs and each.start_scn < logs[each.thread][1]
+
+
+def log_with(files: LogFiles, thread: int, look: Look, scn: int) -> tuple[int, int]:
     """The log in which this SCN lies, or the oldest from which on all are there: sequence and first SCN."""
     sequence = look.threads[thread].sequence
     # a closed thread whose last log is not there any more begins with its next one, above all that is open now
@@ -132,9 +139,9 @@ def _log_with(files: LogFiles, thread: int, look: Look, scn: int) -> tuple[int, 
 def _refused(source: str, oldest: OpenTransaction, count: int) -> StartRefusedError:
     return StartRefusedError(
         f"{count} open transactions began in logs that are gone; the oldest is {txid_text(oldest.xid)}, "
-        f"which began at SCN {oldest.start_scn} in thread {oldest.thread}",
+        f"which began at SCN {oldest.start_scn or 'unknown'} in thread {oldest.thread or 'unknown'}",
         source=source,
-        thread=oldest.thread,
+        thread=oldest.thread or None,
         position=str(oldest.start_scn),
         hint="restore the log, wait for them to end, or set open_at_start: leave_out",
     )

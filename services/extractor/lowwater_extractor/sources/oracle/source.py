@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
-from lowwater.errors import SourceError
+from lowwater.errors import SourceError, StartRefusedError
 from lowwater.positions import Order
 from lowwater.records import Chunk
 from lowwater_extractor.source import Check, Encoders, Stream, TableView
@@ -22,6 +22,7 @@ from lowwater_extractor.sources.oracle.changes import FrameMaker
 from lowwater_extractor.sources.oracle.checks import check_source
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database, connect
+from lowwater_extractor.sources.oracle.copy_view import ScnView
 from lowwater_extractor.sources.oracle.dictionary import Dictionary, TableVersion
 from lowwater_extractor.sources.oracle.discovery import Discovery
 from lowwater_extractor.sources.oracle.followed import FollowedDictionary
@@ -82,18 +83,18 @@ class Oracle:
         return check_source(self.config, self.name)
 
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
+        lobs = LobFetch(self._session) if self.config.lob_fetch == "at_commit" else None
         if self.config.capture == "logminer":
             tables = MinedTables(self._versions(), self.config.wants, self._sql.read)
-            lobs = LobFetch(self._session) if self.config.lob_fetch == "at_commit" else None
             return open_stream(self.name, self.config, self._root, tables, encoders, resumes, marks, lobs=lobs)
         view, options = self._view(), self._options()
         if isinstance(self.config.dictionary, Path):
             dictionary = self._dictionary()
-            maker = FrameMaker(self.name, dictionary, encoders)
+            maker = FrameMaker(self.name, dictionary, encoders, lobs=lobs)
             objects = captured_objects(dictionary)
             return redo_stream(self.name, view, maker, lambda: objects, resumes, marks, options)
         followed = self._followed(encoders.notes)
-        maker = FrameMaker(self.name, followed, encoders, followed.altered)
+        maker = FrameMaker(self.name, followed, encoders, followed.altered, lobs)
         objects = captured_objects(followed)
         return redo_stream(self.name, view, maker, lambda: objects, resumes, marks, options, notes=followed.notes)
 
@@ -119,13 +120,25 @@ class Oracle:
                 source=self.name,
                 hint="tables are OWNER.TABLE or OWNER.*, as the dictionary spells them",
             )
+        self._refuse_keyless(found)
         return found
 
     def _dictionary(self) -> Dictionary:
         if isinstance(self.config.dictionary, Path):
             kept = dictionary_file.load(self.name, self.config.dictionary)
-            return Dictionary(v for v in kept if self.config.wants(v.owner, v.table))
+            found = Dictionary(v for v in kept if self.config.wants(v.owner, v.table))
+            self._refuse_keyless(found.last())
+            return found
         return Dictionary(self._versions())
+
+    def _refuse_keyless(self, tables: Sequence[TableVersion]) -> None:
+        keyless = [table.full_name for table in tables if not table.key]
+        if keyless and self.config.without_key == "refuse":
+            raise StartRefusedError(
+                f"without a primary key, or a unique one of NOT NULL columns: {', '.join(keyless)}",
+                source=self.name,
+                hint="add a key; or set without_key: row_images, with ALL columns in the tables' supplemental log",
+            )
 
     def _followed(self, notes: Mapping[str, bytes]) -> FollowedDictionary:
         """What is remembered, and as they are now the tables of which nothing is: they are captured from now on."""
@@ -135,23 +148,35 @@ class Oracle:
                 found.add(version.since(0))
         return found
 
-    # -- copies: none yet --------------------------------------------------------------------------------
+    # -- copies ------------------------------------------------------------------------------------------
 
     def tables_to_copy(self) -> list[TableSchema]:
-        return []
+        """None where there are only files: they have the log and no rows."""
+        return self.discover() if self.config.copy_tables and self.config.has_database else []
 
     def filled_columns(self, table: str) -> set[str]:
-        return set()
+        """Rows that are older than such a column have its default without being written."""
+        if not self.config.has_database:
+            return set()
+        scn = Discovery(self._root, self.config, self.name).current_scn()
+        found = self._sql.read(scn, table)
+        return {column.name for version in found for column in version.visible if column.default is not None}
 
     def begin_view(self, tables: Sequence[str]) -> TableView:
-        raise self._no_copy(", ".join(tables))
+        return ScnView(self.config, self.name, tables, self._copy_session(", ".join(tables)))
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
-        raise self._no_copy(chunk.table)
+        # Arrow is for those who copy
+        from lowwater_extractor.sources.oracle.copy_chunk import read_chunk
 
-    def _no_copy(self, table: str) -> SourceError:
-        return SourceError(
-            f"tables of an Oracle database cannot be copied yet: {table}",
-            source=self.name,
-            hint="only what commits after the start of capture is captured",
-        )
+        return read_chunk(self._copy_session(chunk.table), self.config, self.name, chunk, avro, rules)
+
+    def _copy_session(self, tables: str) -> Database:
+        """One of its own: views and chunks live longer than a session of the stream, or somewhere else."""
+        if not self.config.has_database:
+            raise SourceError(
+                f"there is no database to copy {tables} from: the source has redo files alone",
+                source=self.name,
+                hint="give `dsn`, or `host` and `service`",
+            )
+        return connect(self.config, self.name, container=self.config.pdb)

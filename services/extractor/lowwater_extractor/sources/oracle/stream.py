@@ -93,11 +93,11 @@ class RedoStream:
         left_out: list[LeftOut],
         announce: bool,
         acknowledged: Callable[[dict[int, int]], None] | None = None,
+        seen: dict[str, TableSchema],
         notes: Callable[[], dict[str, bytes]] = dict,
     ) -> None:
         self._source = source
-        #: its versions need no new copy: each change has whole rows of its own version
-        self.seen: dict[str, TableSchema] = {}
+        self.seen = seen
         self._database = database
         self._incarnation = database.incarnation()
         self._assembler = assembler

@@ -37,8 +37,6 @@ class TableRows:
         needed = [by_name[name] for name in version.key] or [c for c in version.visible if is_logged(c)]
         self._needed = [c.number for c in needed]
         self._width = len(version.stored)
-        #: (column, why) → how often the log did not have it
-        self.missing: dict[tuple[str, str], int] = {}
 
     def values(self, change: RowChange) -> tuple[list[Any] | None, list[Any] | None, list[str]]:
         """(before, after, columns that the log did not carry)."""
@@ -57,6 +55,14 @@ class TableRows:
             return before, None, []
         self._check_key(change, highest)
         return before, self._decoded(change, True, highest, unchanged), unchanged
+
+    def lacking(self, change: RowChange, unchanged: list[str]) -> dict[str, str]:
+        """The columns that this change has written, but whose value is not in the log, and why."""
+        return {
+            c.name: why_unreadable(c) or OUT_OF_LINE
+            for c, _ in self.columns
+            if c.number in change.after and c.name in unchanged
+        }
 
     def _raw(self, change: RowChange, column: int, is_after: bool, highest: int, logged: bool = True) -> Any:
         this, other = (change.after, change.before) if is_after else (change.before, change.after)
@@ -91,8 +97,6 @@ class TableRows:
                 if value is MISSING:
                     value = None
                     unchanged.append(column.name)
-                    if is_after:
-                        self._count(column)
             row.append(value)
         return row
 
@@ -108,10 +112,6 @@ class TableRows:
                 isinstance(cause, CodecError) and cause.hint
             ) or "the dictionary may not fit the log: reset the source"
             raise CodecError(f"{self.version.full_name}.{column.name}: {what}", hint=hint) from cause
-
-    def _count(self, column: OracleColumn) -> None:
-        key = (column.name, why_unreadable(column) or OUT_OF_LINE)
-        self.missing[key] = self.missing.get(key, 0) + 1
 
     def _check_key(self, change: RowChange, highest: int) -> None:
         for number in self._needed:

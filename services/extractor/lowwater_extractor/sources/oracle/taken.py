@@ -1,14 +1,16 @@
-"""The rows of a committed transaction, as the log has them: undecoded, in memory or on disk."""
+"""The rows of a transaction, as the log has them: undecoded, in memory or on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from lowwater_extractor.spill import SpillFile
+from lowwater_extractor.spill import SpillFile, SpillSpace
+
+_SEGMENT_BYTES = 1 << 20
 
 
 class Rows:
-    """First what was spilled, then what is in memory. Can be iterated more than once."""
+    """Of a committed one. First what was spilled, then what is in memory. Can be iterated more than once."""
 
     __slots__ = ("rows", "spilled")
 
@@ -21,3 +23,50 @@ class Rows:
             for rows, _ in self.spilled:
                 yield from rows
         yield from self.rows
+
+
+class OpenRows:
+    """Of one that has not ended: those that stand so far."""
+
+    __slots__ = ("rows", "scn", "spilled")
+
+    def __init__(self, scn: int) -> None:
+        #: of its begin
+        self.scn = scn
+        self.rows: list[bytes] = []
+        self.spilled: SpillFile | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.rows) + (self.spilled.rows if self.spilled is not None else 0)
+
+    @property
+    def bytes(self) -> int:
+        return self.memory() + (self.spilled.bytes if self.spilled is not None else 0)
+
+    def memory(self) -> int:
+        return sum(map(len, self.rows))
+
+    def spill(self, space: SpillSpace) -> None:
+        if self.spilled is None:
+            self.spilled = space.file()
+        step = max(1, len(self.rows) * _SEGMENT_BYTES // max(1, self.memory()))
+        for at in range(0, len(self.rows), step):
+            self.spilled.append((self.rows[at : at + step], []))
+        # the same list object: others may hold its `append`
+        self.rows.clear()
+
+    def taken(self) -> Rows:
+        return Rows(self.rows, self.spilled)
+
+
+def spill_largest(opened: Iterable[OpenRows], space: SpillSpace, bytes_max: int) -> int:
+    """Down to half of the limit, the largest first. Returns the bytes that are still in memory."""
+    sizes = sorted(((each.memory(), at, each) for at, each in enumerate(opened)), reverse=True)
+    held = sum(size for size, _, _ in sizes)
+    for size, _, each in sizes:
+        if held <= bytes_max // 2 or not size:
+            break
+        each.spill(space)
+        held -= size
+    return held

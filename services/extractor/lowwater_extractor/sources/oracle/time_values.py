@@ -110,7 +110,7 @@ def _timestamp_as_text(column: OracleColumn) -> Decode:
     def decode(raw: bytes) -> str:
         # the fraction is the same in every zone
         moment = _EPOCH_UTC + dt.timedelta(microseconds=local(raw[:7]))
-        return moment.strftime("%Y-%m-%dT%H:%M:%S") + timestamp_text(raw)[19:] + "Z"
+        return moment.replace(tzinfo=None).isoformat(timespec="seconds") + timestamp_text(raw)[19:] + "Z"
 
     return decode
 

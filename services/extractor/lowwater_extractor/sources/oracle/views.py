@@ -12,6 +12,7 @@ from lowwater_extractor.sources.oracle.discovery import DatabaseLogs, Discovery
 from lowwater_extractor.sources.oracle.look import Look, Start, Thread
 from lowwater_extractor.sources.oracle.redo.file_header import Identity, LogHeader
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories, LogFiles, read_header
+from lowwater_extractor.sources.oracle.resume import log_with
 
 #: of a view that cannot ask for the current SCN: nothing is held back by it
 SCN_MAX = (1 << 64) - 1
@@ -75,15 +76,7 @@ class FileView:
         return Look(SCN_MAX, threads)
 
     def start(self) -> Start:
-        oldest = [self._oldest(number, thread.sequence) for number, thread in self.look().threads.items()]
+        look = self.look()
+        # no log begins below 0: the oldest from which on all are there
+        oldest = [log_with(self.files, number, look, -1)[1] for number in look.threads]
         return Start(0, max(oldest) - 1, [])
-
-    def _oldest(self, thread: int, sequence: int) -> int:
-        """The first SCN of the oldest log from which on all are there."""
-        first = 0
-        while True:
-            path = self.files.find_online(thread, sequence) or self.files.find_archived(thread, sequence)
-            head = None if path is None else read_header(path)
-            if not isinstance(head, LogHeader) or head.sequence != sequence:
-                return first
-            first, sequence = head.first_scn, sequence - 1

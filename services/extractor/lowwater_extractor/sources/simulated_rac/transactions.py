@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ _SECOND_US = 1_000_000
 _UNDO_FILE = 100
 
 
-class Transactions(Logs):
+class Transactions(Logs, ABC):
     """All but tables and the coming and going of instances, which are `Cluster`'s."""
 
     def __init__(self, directory: Path | str, *, form: Form, noise: int, **options: Any) -> None:
@@ -42,8 +43,8 @@ class Transactions(Logs):
         #: threads whose next transaction is the first of its session
         self._new_session: set[int] = set()
 
-    def table_of(self, transaction: Transaction, name: str) -> RedoTable:
-        raise NotImplementedError
+    @abstractmethod
+    def table_of(self, transaction: Transaction, name: str) -> RedoTable: ...
 
     # --- begin
 

@@ -197,11 +197,8 @@ class ChangeMaker:
             return missing
         readable = [place for place in missing if way.schema.columns[place].name not in way.unreadable]
         names = [way.schema.columns[place].name for place in readable]
-        found = self._lobs.values(way.table, names, row, scn) if names else None
-        if found is None:
+        if not names or not self._lobs.fill(way.table, names, row, scn):
             return missing
-        for place, value in zip(readable, found, strict=True):
-            row[place] = value
         return [place for place in missing if place not in readable]
 
     def _row(self, way: _Way, named: Named) -> tuple[list[Any], set[int]]:

@@ -5,32 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lowwater_extractor.sources.oracle.logminer.changes import Kept, unpack
-from lowwater_extractor.spill import SpillFile, SpillSpace
-
-_SEGMENT_BYTES = 1 << 20
+from lowwater_extractor.sources.oracle.taken import OpenRows
 
 
-class Open:
-    __slots__ = ("has_locator", "rows", "scn", "spilled")
+class Open(OpenRows):
+    __slots__ = ("has_locator",)
 
     def __init__(self, scn: int) -> None:
-        #: of its begin
-        self.scn = scn
-        self.rows: list[bytes] = []
-        self.spilled: SpillFile | None = None
+        super().__init__(scn)
         #: a LOB's pieces may come
         self.has_locator = False
-
-    @property
-    def count(self) -> int:
-        return len(self.rows) + (self.spilled.rows if self.spilled is not None else 0)
-
-    @property
-    def bytes(self) -> int:
-        return self.memory() + (self.spilled.bytes if self.spilled is not None else 0)
-
-    def memory(self) -> int:
-        return sum(map(len, self.rows))
 
     def cancel(self, is_it: Callable[[Kept], bool]) -> bool:
         """Take out the newest change that fits. False: there is none."""
@@ -45,11 +29,3 @@ class Open:
             older, _ = self.spilled.take_back()
             self.rows[:0] = older
             end = len(older)
-
-    def spill(self, space: SpillSpace) -> None:
-        if self.spilled is None:
-            self.spilled = space.file()
-        step = max(1, len(self.rows) * _SEGMENT_BYTES // max(1, self.memory()))
-        for at in range(0, len(self.rows), step):
-            self.spilled.append((self.rows[at : at + step], []))
-        self.rows.clear()

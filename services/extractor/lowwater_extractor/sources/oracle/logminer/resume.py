@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lowwater.errors import IncarnationError, SourceError, StartRefusedError
-from lowwater_extractor.sources.oracle.look import OpenTransaction, Start, txid_text
+from lowwater_extractor.sources.oracle.look import Start, txid_text
 
 _FORMAT = "logminer 1"
 
@@ -73,22 +73,20 @@ def fresh(
 
     Also what is left out: (thread, txid, why).
     """
-    gone = [each for each in start.open if each.start_scn < oldest_scn]
+    # 0: where it began is not known
+    gone = [each for each in start.open if not each.start_scn or each.start_scn < oldest_scn]
     if gone and not leave_out:
         first = min(gone, key=lambda each: each.start_scn)
         raise StartRefusedError(
             f"{len(gone)} open transactions began in logs that are gone; the oldest is {txid_text(first.xid)}, "
             f"which began at SCN {first.start_scn or 'unknown'}",
             source=source,
-            thread=first.thread,
+            thread=first.thread or None,
             position=f"SCN {oldest_scn}",
             hint="restore the logs, wait for them to end, or set open_at_start: leave_out",
         )
     why = "it was open when capture began, and the log of its begin is gone"
     left_out = [(each.thread, txid_text(each.xid), f"{why}: SCN {each.start_scn}") for each in gone]
     first_scn = max(start.first_scn, oldest_scn) if gone else start.first_scn
-    return Resume(incarnation, first_scn, start.since, start.since, [], _xids(gone)), left_out
-
-
-def _xids(transactions: list[OpenTransaction]) -> list[int]:
-    return sorted(each.xid for each in transactions)
+    unread = sorted({*(each.xid for each in gone), *start.dead})
+    return Resume(incarnation, first_scn, start.since, start.since, [], unread), left_out

@@ -40,7 +40,7 @@ from lowwater_extractor.sources.oracle.logminer.contents import (
 from lowwater_extractor.sources.oracle.logminer.opened import Open
 from lowwater_extractor.sources.oracle.logminer.sql_redo import Named, parse, parse_locator
 from lowwater_extractor.sources.oracle.look import txid_text, without_container
-from lowwater_extractor.sources.oracle.taken import Rows
+from lowwater_extractor.sources.oracle.taken import spill_largest
 from lowwater_extractor.spill import SpillSpace
 
 Out = list[SourceTransaction]
@@ -90,7 +90,7 @@ class Assembler:
             except SourceError as error:
                 raise self._at(error, row) from error
         if self._held > self._spill_bytes_max:
-            self._spill()
+            self._held = spill_largest(self.open.values(), self._space, self._spill_bytes_max)
 
     def first_open(self) -> int | None:
         """The SCN of the oldest begin that is open."""
@@ -155,7 +155,7 @@ class Assembler:
         time_us = self._micros(row.time)
         count = transaction.count
         size = transaction.bytes + FRAME_MORE_BYTES * count
-        changes = Changes(self._maker, Rows(transaction.rows, transaction.spilled), time_us, row.scn)
+        changes = Changes(self._maker, transaction.taken(), time_us, row.scn)
         out.append(SourceTransaction(row.thread, txid_text(xid), order, time_us, changes, size, count))
 
     def _change(self, row: Row) -> None:
@@ -296,17 +296,6 @@ class Assembler:
     def _micros(self, time: dt.datetime) -> int:
         """The redo's clock has whole seconds and no zone: the config says which one the host has."""
         return (time.replace(tzinfo=self._zone) - _EPOCH) // dt.timedelta(microseconds=1)
-
-    def _spill(self) -> None:
-        """Down to half of the limit, the largest first."""
-        every = sorted(self.open.values(), key=Open.memory, reverse=True)
-        self._held = sum(map(Open.memory, every))
-        for each in every:
-            size = each.memory()
-            if self._held <= self._spill_bytes_max // 2 or not size:
-                break
-            each.spill(self._space)
-            self._held -= size
 
     def _at(self, error: SourceError, row: Row) -> SourceError:
         error.source = error.source or self._source

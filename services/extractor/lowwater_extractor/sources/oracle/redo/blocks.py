@@ -57,13 +57,19 @@ def rows(data: Any, block_size: int) -> Bytes:
     return raw[: count * block_size].reshape(count, block_size)
 
 
-def find_bad(blocks: Bytes, number: int, sequence: int, form: Format) -> BadBlock | None:
-    """The first block that is not block `number`, `number + 1`, … of log `sequence`; None if all are."""
+def are_good(blocks: Bytes, numbers: NDArray[np.uint32], sequence: int, form: Format) -> NDArray[np.bool_]:
+    """Of each block: is it the one with this number of log `sequence`, and as it was written?"""
     heads = blocks[:, :16].view(f"{form.order}u4")
-    good = heads[:, 0] == _signature(form)
-    good &= heads[:, 1] == np.arange(number, number + len(blocks), dtype=np.uint32)
+    good: NDArray[np.bool_] = heads[:, 0] == _signature(form)
+    good &= heads[:, 1] == numbers
     good &= heads[:, 2] == sequence
     good &= fold(blocks) == 0
+    return good
+
+
+def find_bad(blocks: Bytes, number: int, sequence: int, form: Format) -> BadBlock | None:
+    """The first block that is not block `number`, `number + 1`, … of log `sequence`; None if all are."""
+    good = are_good(blocks, np.arange(number, number + len(blocks), dtype=np.uint32), sequence, form)
     if good.all():
         return None
     index = int(np.argmin(good))

@@ -1,7 +1,8 @@
 """From LWNs to events: what matters for captured objects, in the log's order, rows undecoded.
 
 Begins, commits and DDL are those of all transactions in containers with captured objects: which of them will touch one
-is not known when they begin, and DDL of an object that is not captured may be about to make one that is.
+is not known when they begin, and DDL of an object that is not captured may be about to make one that is. Only those
+that begin and end in one LWN without touching what is captured are left out.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lowwater_extractor.sources.oracle.redo.codes import (
     ROW,
     UNDO,
 )
+from lowwater_extractor.sources.oracle.redo.found import Captured, Found, Problem
 from lowwater_extractor.sources.oracle.redo.layout import Place, Where, epoch_seconds
 from lowwater_extractor.sources.oracle.redo.scan import (
     Damage,
@@ -35,9 +37,9 @@ from lowwater_extractor.sources.oracle.redo.scan import (
     Payload,
     Records,
     walk_records,
-    walk_vectors,
 )
-from lowwater_extractor.sources.oracle.redo.sieve import Captured, Found, Problem, Sieve
+from lowwater_extractor.sources.oracle.redo.sieve import Sieve
+from lowwater_extractor.sources.oracle.redo.vector_walk import walk_vectors
 
 __all__ = [
     "ARGUMENT",
@@ -86,14 +88,11 @@ class Lwn(NamedTuple):
 class EventMaker:
     """Makes events of the LWNs of one thread."""
 
-    def __init__(
-        self, source: str, thread: int, captured: Captured, zone: tzinfo = UTC, *, pass_idle: bool = False
-    ) -> None:
-        """`pass_idle`: leave out transactions that begin and end in one LWN without touching what is captured."""
+    def __init__(self, source: str, thread: int, captured: Captured, zone: tzinfo = UTC) -> None:
         self._source = source
         self._thread = thread
         self._zone = zone
-        self._sieve = Sieve(captured, pass_idle=pass_idle)
+        self._sieve = Sieve(captured)
         #: LWNs of the same second follow each other
         self._time = (-1, 0)
 
@@ -107,10 +106,10 @@ class EventMaker:
         records = walk_records(payload, lwns)
         if isinstance(records, Damage):
             return self._until(work, self._damaged(work, records), records.at)
-        scn = records.key >> _SCN_SHIFT
-        low = scn < lwns.scn[records.lwn]
+        low = np.minimum.reduceat(records.key, records.cuts) >> _SCN_SHIFT < lwns.scn
         if low.any():
-            at = int(records.at[low].min())
+            below = records.key >> _SCN_SHIFT < lwns.scn[records.lwn]
+            at = int(records.at[below].min())
             return self._until(work, self._below(work, at), at)
         self._sieve.begin(payload, len(records.at))
         for step in walk_vectors(payload, records):
@@ -122,9 +121,8 @@ class EventMaker:
             problem = min(self._sieve.problems)
             return self._until(work, self._unknown(work, problem), problem.at)
         # the upper bound is what the header says; should a record be above it, then what the records say
-        above = scn >= lwns.upper[records.lwn]
-        if above.any():
-            np.maximum.at(lwns.upper, records.lwn[above], scn[above] + np.uint64(1))
+        highest = np.maximum.reduceat(records.key, records.cuts) >> _SCN_SHIFT
+        np.maximum(lwns.upper, highest + np.uint64(1), out=lwns.upper)
         return self._lwns(work, [] if found is None else self._events(work, records, found))
 
     def _until(self, work: _Work, error: SourceError, at: int) -> list[Lwn]:
@@ -144,7 +142,7 @@ class EventMaker:
         found = found.at(order)
         where = records.lwn[found.record]
         place = place[order] - lwns.start[where] * payload.step
-        untimed = np.flatnonzero((found.value == 0) & np.isin(found.code, (COMMIT, ROLLBACK)))
+        untimed = np.flatnonzero((found.value == 0) & ((found.code == COMMIT) | (found.code == ROLLBACK)))
         for at in untimed.tolist():
             found.value[at] = self._epoch(int(lwns.time[where[at]]))
         events: list[Event] = list(

@@ -27,6 +27,9 @@ NAB_OPEN = 0xFFFF_FFFF
 #: an SCN of all ones: none, or not yet
 SCN_NONE = (1 << 64) - 1
 
+#: object numbers have 32 bits
+OBJECT_MAX = (1 << 32) - 1
+
 #: a record's header; the first one of an LWN has 44 bytes more
 RECORD_HEAD = 24
 LWN_HEAD = 68

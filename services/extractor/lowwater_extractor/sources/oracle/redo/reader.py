@@ -61,16 +61,13 @@ class ThreadReader:
         *,
         slice_max: int = 4 << 20,
         zone: tzinfo = UTC,
-        pass_idle: bool = False,
     ) -> None:
-        """`pass_idle`: begin and end in one LWN of a transaction that touches nothing captured are left out."""
         self._source = source
         self._thread = thread
         self._identity = identity
         self._files = files
         self._zone = zone
-        self._pass_idle = pass_idle
-        self._maker = EventMaker(source, thread, captured, zone, pass_idle=pass_idle)
+        self._maker = EventMaker(source, thread, captured, zone)
         self.sequence = start.sequence
         #: of the next LWN; 0 is the beginning of the log
         self.offset = start.offset
@@ -103,7 +100,7 @@ class ThreadReader:
 
     def capture(self, captured: Captured, offset: int | None = None) -> None:
         """From here on, or from the LWN at `offset` of the open log (0: its first one), other objects are captured."""
-        self._maker = EventMaker(self._source, self._thread, captured, self._zone, pass_idle=self._pass_idle)
+        self._maker = EventMaker(self._source, self._thread, captured, self._zone)
         self._ready.clear()
         if offset is not None:
             assert self._head is not None

@@ -1,15 +1,13 @@
-"""Records and vectors of whole LWNs, walked in lockstep: one numpy step moves all of them on by one.
+"""Records of whole LWNs, walked in lockstep: one numpy step moves all of them on by one.
 
-A block's header says where its first record starts, so the records of all blocks are found side by side, and then the
-vectors of all records. A vector that does not matter costs a few nanoseconds of numpy and no Python. What the block
-headers say is checked against where the records end, so that no record can be missed.
+A block's header says where its first record starts, so the records of all blocks are found side by side. What the
+block headers say is checked against where the records end, so that no record can be missed.
 
 Positions in here are bytes of the payload: the blocks put together without their headers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,23 +18,15 @@ from lowwater_extractor.sources.oracle.redo.layout import (
     BLOCK_HEAD,
     LWN_HEAD,
     RECORD_HEAD,
-    VECTOR_HEAD,
     VLD_LWN,
-    VLD_VECTORS,
     Format,
 )
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
-Sizes = NDArray[np.int32]
 
-#: a vector's header, its size list's length and the first sizes of the list, looked at in one piece
-_WINDOW = 64
-_SIZES_MAX = (_WINDOW - VECTOR_HEAD - 2) // 2
-#: most vectors have no more fields than these
-_SIZES = 4
-#: numpy may look at a whole window behind the last vector
-_MARGIN = _WINDOW
+#: numpy may look at a header and the first sizes behind the last vector
+_MARGIN = 64
 
 
 class Damage(NamedTuple):
@@ -57,8 +47,8 @@ class Payload:
         self.view = self.raw.data
         self.u16 = self.raw[: len(self.raw) & ~1].view(f"{form.order}u2")
         self.u32 = self.raw[: len(self.raw) & ~3].view(f"{form.order}u4")
-        self._heads = self._pieces(RECORD_HEAD)
-        self._windows = self._pieces(_WINDOW)
+        #: 16-bit numbers in twos: the first one in the low half
+        self.twos = self.raw[: len(self.raw) & ~3].view("<u4") if form.order == "<" else np.zeros(0, np.uint32)
         #: offset of the first record, of each block
         self.first: Ints = np.zeros(0, np.int64)
         self.size = 0
@@ -68,20 +58,9 @@ class Payload:
         self.size = count * self.step
         self.raw[: self.size].reshape(count, self.step)[:] = blocks[:, BLOCK_HEAD:]
         self.raw[self.size : self.size + _MARGIN] = 0
+        if self.form.order == ">":
+            self.twos = self.u16.astype("<u2").view("<u4")
         self.first = (blocks[:, 12:14].view(f"{self.form.order}u2")[:, 0] & 0x7FFF).astype(np.int64)
-
-    def heads(self, at: Ints) -> Bytes:
-        """The record headers at these positions, one row each."""
-        return _as_rows(self._heads[at >> 2], np.uint8)
-
-    def windows(self, at: Ints) -> NDArray[Any]:
-        """The beginnings of the vectors at these positions, as rows of 16-bit words."""
-        return _as_rows(self._windows[at >> 2], f"{self.form.order}u2")
-
-    def _pieces(self, size: int) -> NDArray[Any]:
-        """Pieces of `size` bytes that begin at every fourth byte: records and vectors begin at such."""
-        count = (len(self.raw) - size) // 4 + 1
-        return np.ndarray((count,), dtype=f"V{size}", buffer=self.raw, strides=(4,))
 
 
 def _as_rows(pieces: NDArray[Any], dtype: Any) -> NDArray[Any]:
@@ -111,33 +90,11 @@ class Records(NamedTuple):
     vld: NDArray[Any]
     #: SCN << 16 | sub-SCN: the order that they were made in
     key: Words
-    #: which LWN it is in
+    #: which LWN it is in, and the first record of each LWN
     lwn: Ints
+    cuts: Ints
     #: the keys of an LWN do not fall
     ordered: bool
-
-
-class Step(NamedTuple):
-    """One vector of each record that has one more."""
-
-    #: which record, by its place in what was walked
-    record: Ints
-    at: Ints
-    stop: Ints
-    opcode: Ints
-    #: header and first sizes, as rows of 16-bit words
-    words: NDArray[Any]
-    #: where its first field begins
-    first: Ints
-    fields: Ints
-    #: of the first fields, one row per field; 0 for those that are not there
-    sizes: Sizes
-
-    def padded_before(self, rows: Ints, field: int) -> Ints:
-        """From the first field to the one with this number, counted from 0: at most the sizes in the window."""
-        sizes = _sizes(self.words[rows], self.fields[rows], field)
-        total: Ints = (sizes + 3 & ~3).sum(axis=0, dtype=np.int64)
-        return total
 
 
 # --- LWNs ----------------------------------------------------------------------------------------------------------
@@ -247,44 +204,46 @@ def _scns(rows: Bytes, at: int, order: str) -> Words:
 
 def walk_records(payload: Payload, lwns: Lwns) -> Records | Damage:
     """All records of these LWNs, which fill the first blocks of the payload."""
-    first = payload.first[: int(lwns.stop[-1])]
-    block = np.flatnonzero((first >= BLOCK_HEAD) & (first < payload.form.block_size))
-    step = payload.step
-    start = block * step + first[block] - BLOCK_HEAD
-    at = np.sort(np.concatenate([start[:0], *_step_records(payload, start, (block + 1) * step - RECORD_HEAD)]))
-    heads = payload.heads(at)
-    size = _u32(heads, 0, payload.form.order)
-    if (size < RECORD_HEAD).any():
+    at = _record_starts(payload, int(lwns.stop[-1]))
+    size = payload.u32.take(at >> 2).astype(np.int64)
+    if size.min(initial=RECORD_HEAD) < RECORD_HEAD:
         return Damage(int(at[np.argmax(size < RECORD_HEAD)]), "a record that is smaller than its header")
+    vld = payload.raw.take(at + 4)
     # the first records of the LWNs; in a group the others too have long headers
-    cuts = np.flatnonzero(heads[:, 4] & VLD_LWN)
+    cuts = np.flatnonzero(vld & VLD_LWN)
     if len(cuts) != len(lwns.start):
-        cuts = np.searchsorted(at, lwns.start * step)
+        cuts = np.searchsorted(at, lwns.start * payload.step)
     cuts = np.append(cuts, len(at))
     damage = _check_chain(payload, lwns, at, size, cuts)
     if damage is not None:
         return damage
     lwn = np.repeat(np.arange(len(lwns.start)), np.diff(cuts))
-    key = _keys(heads, payload.form.order)
-    ordered = not bool(((key[1:] < key[:-1]) & (lwn[1:] == lwn[:-1])).any())
-    return Records(at, size, heads[:, 4], key, lwn, ordered)
+    key = _keys(payload, at)
+    falls = key[1:] < key[:-1]
+    ordered = not (falls.any() and (falls & (lwn[1:] == lwn[:-1])).any())
+    return Records(at, size, vld, key, lwn, cuts[:-1], ordered)
 
 
-def _step_records(payload: Payload, at: Ints, room: Ints) -> Iterator[Ints]:
-    """One record of each block that has one more. `room`: the last place of each block where a header fits."""
-    fits = at <= room
-    while True:
-        at, room = at[fits], room[fits]
-        size = payload.u32[at >> 2]
+def _record_starts(payload: Payload, blocks: int) -> Ints:
+    """In all blocks side by side: from the first record that each of them names to the last that fits its header."""
+    first = payload.first[:blocks]
+    block = np.flatnonzero((first >= BLOCK_HEAD) & (first < payload.form.block_size))
+    at = block * payload.step + first[block] - BLOCK_HEAD
+    # the last place of each block where a header fits
+    room = (block + 1) * payload.step - RECORD_HEAD
+    found = [at[:0]]
+    fits = np.flatnonzero(at <= room)
+    while len(fits):
+        at, room = at.take(fits), room.take(fits)
+        size = payload.u32.take(at >> 2)
         # behind a size of 0 there is nothing more in the block
         if not size.all():
-            more = size != 0
-            at, room, size = at[more], room[more], size[more]
-        if not len(at):
-            return
-        yield at
+            more = np.flatnonzero(size)
+            at, room, size = at.take(more), room.take(more), size.take(more)
+        found.append(at)
         at = at + (size.astype(np.int64) + 3 & ~3)
-        fits = at <= room
+        fits = np.flatnonzero(at <= room)
+    return np.sort(np.concatenate(found))
 
 
 def _check_chain(payload: Payload, lwns: Lwns, at: Ints, size: Ints, cuts: Ints) -> Damage | None:
@@ -310,83 +269,12 @@ def _check_chain(payload: Payload, lwns: Lwns, at: Ints, size: Ints, cuts: Ints)
     return None
 
 
-def _keys(heads: Bytes, order: str) -> Words:
-    """SCN << 16 | sub-SCN of record headers: wrap, base and sub-SCN stand side by side there."""
-    raw = heads[:, 6:14].view(f"{order}u8")[:, 0].astype(np.uint64)
-    if order == ">":
-        return raw
-    keys: Words = raw & np.uint64(0x0000_FFFF_FFFF_0000)
-    keys |= raw << np.uint64(48)
-    keys |= raw >> np.uint64(48)
-    return keys
-
-
-# --- vectors -------------------------------------------------------------------------------------------------------
-
-
-def walk_vectors(payload: Payload, records: Records) -> Iterator[Step | Damage]:
-    """Step by step the vectors of all records that have any: first the first of each, then the second, …"""
-    record = np.flatnonzero(records.vld & VLD_VECTORS)
-    head = np.where(records.vld[record] & VLD_LWN, LWN_HEAD, RECORD_HEAD)
-    at = records.at[record] + head
-    end = records.at[record] + (records.size[record] + 3 & ~3)
-    while True:
-        more = at < end
-        if not more.all():
-            record, at, end = record[more], at[more], end[more]
-        if not len(record):
-            return
-        step, wrong = _one_step(payload, record, at, end)
-        if wrong.any():
-            yield Damage(int(at[np.argmax(wrong)]), "a vector that does not fit its record")
-            return
-        yield step
-        at = step.stop
-
-
-def _one_step(payload: Payload, record: Ints, at: Ints, end: Ints) -> tuple[Step, NDArray[np.bool_]]:
-    words = payload.windows(at)
-    listed = words[:, VECTOR_HEAD // 2].astype(np.int64)
-    fields = (listed >> 1) - 1
-    first = at + VECTOR_HEAD + (listed + 2 & ~3)
-    wrong = (listed < 2) | (listed & 1 != 0) | (first > end)
-    sizes = _sizes(words, fields, _SIZES)
-    stop = first + (sizes + 3 & ~3).sum(axis=0, dtype=np.int32)
-    many = np.flatnonzero(fields > _SIZES)
-    if len(many):
-        window = _sizes(words[many], fields[many], _SIZES_MAX)
-        stop[many] = first[many] + (window + 3 & ~3).sum(axis=0, dtype=np.int32)
-        many = many[(fields[many] > _SIZES_MAX) & ~wrong[many]]
-        if len(many):
-            stop[many] += _more_sizes(payload, at[many] + VECTOR_HEAD + 2 + 2 * _SIZES_MAX, fields[many] - _SIZES_MAX)
-    wrong |= stop > end
-    opcode = words[:, 0].astype(np.int64)
-    if payload.form.order == "<":
-        opcode = opcode >> 8 | (opcode & 0xFF) << 8
-    return Step(record, at, stop, opcode, words, first, fields, sizes), wrong
-
-
-def _sizes(words: NDArray[Any], fields: Ints, count: int) -> Sizes:
-    """The first sizes of vectors, one row per field: so numpy's inner loop runs over the vectors, not the fields."""
-    begin = VECTOR_HEAD // 2 + 1
-    sizes: Sizes = words.T[begin : begin + count].astype(np.int32, order="C")
-    for field, row in enumerate(sizes):
-        row *= fields > field
-    return sizes
-
-
-def _more_sizes(payload: Payload, at: Ints, left: Ints) -> Ints:
-    """The padded sizes of the fields behind those in the window, added up."""
-    total = np.zeros(len(at), np.int64)
-    width = 32
-    columns = np.arange(width)
-    rows = np.arange(len(at))
-    last = len(payload.u16) - 1
-    while len(rows):
-        index = np.minimum((at >> 1)[:, None] + columns, last)
-        sizes = payload.u16[index].astype(np.int64)
-        sizes *= columns < left[:, None]
-        total[rows] += (sizes + 3 & ~3).sum(axis=1)
-        more = left > width
-        rows, at, left = rows[more], at[more] + 2 * width, left[more] - width
-    return total
+def _keys(payload: Payload, at: Ints) -> Words:
+    """SCN << 16 | sub-SCN of the records at these positions."""
+    half = at >> 1
+    key = payload.u16.take(half + 3).astype(np.uint64)
+    key <<= np.uint64(32)
+    key |= payload.u32.take((at >> 2) + 2)
+    key <<= np.uint64(16)
+    key |= payload.u16.take(half + 6)
+    return key

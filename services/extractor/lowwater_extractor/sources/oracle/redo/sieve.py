@@ -1,16 +1,17 @@
-"""What of the vectors matters, given which objects are captured. Works on one step of the scan at a time."""
+"""What of the vectors matters, given which objects are captured. Works on one step of the walk at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lowwater_extractor.sources.oracle.redo import codes, opcodes
+from lowwater_extractor.sources.oracle.redo.found import Captured, Found, Keys, Problem, idle_events
 from lowwater_extractor.sources.oracle.redo.layout import (
     COMMIT_ROLLED_BACK,
+    OBJECT_MAX,
     SESSION_LOGMINER,
     SESSION_SPACE,
     TYP_ENCRYPTED,
@@ -18,13 +19,23 @@ from lowwater_extractor.sources.oracle.redo.layout import (
     opcode_text,
 )
 from lowwater_extractor.sources.oracle.redo.opcodes import Kind
-from lowwater_extractor.sources.oracle.redo.scan import Ints, Payload, Step, Words
+from lowwater_extractor.sources.oracle.redo.scan import Ints, Payload, Words
+from lowwater_extractor.sources.oracle.redo.vector_walk import Step
 
-_KINDS = opcodes.kinds()
-_KIND_COUNT = len(Kind)
+#: one bit for each kind, by the opcode's two bytes as a 16-bit number, in either order
+_KIND_BITS = {
+    ">": (1 << opcodes.kinds().astype(np.uint16)),
+    "<": (1 << opcodes.kinds().reshape(256, 256).T.astype(np.uint16)).reshape(-1).copy(),
+}
+#: of a word of 4 bytes: the low half, and what makes the high one of it
+_LOW, _HALF = np.uint32(0xFFFF), np.uint32(16)
+_ROUND, _QUARTER = np.uint32(3), np.uint32(2)
+_ROW, _UNDO, _UNDONE = (np.uint16(1 << kind) for kind in (Kind.ROW, Kind.UNDO, Kind.UNDONE))
 
-#: what a record's last vectors were, if not a captured 5.1 (which is ≥ 0)
+#: what the vectors before this one in its record were, if not a captured 5.1 (which is ≥ 0)
 _NONE, _OTHER_UNDO, _HIDDEN_UNDO = -1, -2, -3
+_NO_UNDO = np.int32(_NONE)
+States = NDArray[np.int32]
 
 #: an undo block holds no vector of 5.1 that is smaller
 _UNDO_BYTES_MIN = 84
@@ -36,88 +47,39 @@ _ENCRYPTED_HINT = "redo of an encrypted tablespace cannot be read: move the tabl
 _REPORT_HINT = "nothing is passed over unread: report it with the log, or leave the table out of capture"
 
 
-class Captured(NamedTuple):
-    """What is captured: (container, object id) of tables and partitions, and (container, data object id) of both."""
-
-    objects: frozenset[tuple[int, int]]
-    data_objects: frozenset[tuple[int, int]]
-    #: rows of objects above this number are taken, too: nobody knows yet who they are
-    newest: int = (1 << 32) - 1
-
-    @classmethod
-    def of(cls, objects: Iterable[tuple[int, int]], data_objects: Iterable[tuple[int, int]] | None = None) -> Captured:
-        """Without data objects: they have the objects' numbers, as long as a table was never moved or truncated."""
-        chosen = frozenset(objects)
-        return cls(chosen, chosen if data_objects is None else frozenset(data_objects))
-
-
-class Problem(NamedTuple):
-    """A vector that stops the source. `at` is its position in the payload."""
-
-    at: int
-    what: str
-    hint: str
-
-
-class Found(NamedTuple):
-    """Events side by side, in no order."""
-
-    record: Ints
-    #: the vector that the event stands at, and the bytes that it carries
-    place: Ints
-    start: Ints
-    stop: Ints
-    container: Ints
-    xid: Words
-    code: Ints
-    value: Ints
-    flags: Ints
-    split: Ints
-
-    def at(self, which: Ints) -> Found:
-        return Found(*(column[which] for column in self))  # type: ignore[arg-type]  # each keeps its own type
-
-
-class _Keys:
-    """A set of numbers that many are looked up in at once."""
-
-    def __init__(self, keys: Iterable[int]) -> None:
-        # the last one is never looked for: it makes every search end inside
-        self._sorted = np.array([*sorted(set(keys)), 1 << 62], np.int64)
-
-    def has(self, keys: Ints) -> NDArray[np.bool_]:
-        return np.asarray(self._sorted[np.searchsorted(self._sorted, keys)] == keys)
-
-
 class Sieve:
     """One slice's vectors, step after step; then `found()` and `problems`."""
 
-    def __init__(self, captured: Captured, *, pass_idle: bool = False) -> None:
-        self._pass_idle = pass_idle
+    def __init__(self, captured: Captured) -> None:
         self._newest = captured.newest
-        self._objects = _Keys(container << 32 | number for container, number in captured.objects)
-        self._data_objects = _Keys(container << 32 | number for container, number in captured.data_objects)
+        self._objects = Keys(container << 32 | number for container, number in captured.objects)
+        #: the last 16 bits of captured objects: nearly all others fail by them
+        self._maybe = np.zeros(1 << 16, np.bool_)
+        self._maybe[[number & 0xFFFF for _, number in captured.objects]] = True
+        self._data_objects = Keys(container << 32 | number for container, number in captured.data_objects)
         #: what a vector's header tells of its object: 16 bits of the data object id
-        self._low = _Keys(container << 16 | number & 0xFFFF for container, number in captured.data_objects)
-        self._containers = _Keys(container for container, _ in captured.objects | captured.data_objects)
-        self._actions: dict[Kind, Callable[[Step, Ints], None]] = {
-            Kind.BEGIN: self._begin,
-            Kind.COMMIT: self._commit,
-            Kind.STATE: self._prepare,
-            Kind.SESSION: self._session_of,
-            Kind.DDL: self._ddl,
-            Kind.LOAD: self._load,
-            Kind.UNKNOWN: self._unknown,
+        self._low = Keys(container << 16 | number & 0xFFFF for container, number in captured.data_objects)
+        self._containers = Keys(container for container, _ in captured.objects | captured.data_objects)
+        self._actions: dict[int, Callable[[Step, Ints], None]] = {
+            1 << Kind.BEGIN: self._begin,
+            1 << Kind.COMMIT: self._commit,
+            1 << Kind.STATE: self._prepare,
+            1 << Kind.SESSION: self._session_of,
+            1 << Kind.DDL: self._ddl,
+            1 << Kind.LOAD: self._load,
+            1 << Kind.UNKNOWN: self._unknown,
         }
 
     def begin(self, payload: Payload, records: int) -> None:
         self._payload = payload
         self._big = payload.form.order == ">"
+        self._kind_bits = _KIND_BITS[payload.form.order]
         self.problems: list[Problem] = []
         self._found: list[Found] = []
-        #: of each record: the captured 5.1 whose partner may come next, and the first of 11.x without a 5.1
-        self._pair = np.full(records, _NONE, np.int64)
-        self._lone = np.full(records, -1, np.int64)
+        #: of each vector of the last step: the captured 5.1 whose partner may come next, or why there is none
+        self._state: States | None = None
+        #: the same: the first of 11.x without a 5.1. None: there has been none
+        self._lone: Ints | None = None
         #: of each record: the flags of the session that began a transaction there
         self._session = np.zeros(records, np.int64)
         #: of each captured 5.1: where its partner ends, and the partner's opcode
@@ -128,26 +90,53 @@ class Sieve:
         #: 11.x that belong to no 5.1: good only if a 5.6 or 5.11 stands behind them
         self._suspects: list[tuple[Ints, Ints]] = []
         self._undone: list[tuple[Ints, Ints]] = []
+        #: by kind: what is looked at when all steps were seen
+        self._picked: dict[int, list[Step]] = {bit: [] for bit in self._actions}
 
     def see(self, step: Step) -> None:
-        kind = _KINDS[step.opcode]
-        counts = np.bincount(kind, minlength=_KIND_COUNT)
-        if counts[Kind.ROW]:
-            self._rows(step, np.flatnonzero(kind == Kind.ROW))
-        if counts[Kind.UNDONE]:
-            self._undo_of(step, np.flatnonzero(kind == Kind.UNDONE))
-        if counts[Kind.ROW] < len(kind):
-            behind = step.record[kind != Kind.ROW]
-            self._pair[behind] = _NONE
-            self._lone[behind] = -1
-        if counts[Kind.UNDO]:
-            self._undo(step, np.flatnonzero(kind == Kind.UNDO))
-        for one, act in self._actions.items():
-            if counts[one]:
-                act(step, np.flatnonzero(kind == one))
+        bits = self._kind_bits.take(self._payload.twos.take(step.at >> 2) & _LOW)
+        present = int(np.bitwise_or.reduce(bits))
+        state = self._carried(step)
+        is_row = bits == _ROW
+        # nearly all belong to a 5.1 of an object that is not captured
+        doubtful = np.flatnonzero(is_row & (state != _OTHER_UNDO))
+        if len(doubtful):
+            self._rows(step, doubtful, state.take(doubtful))
+        if present & _UNDONE:
+            self._undo_of(step, np.flatnonzero(bits == _UNDONE))
+        if self._lone is not None:
+            self._lone[~is_row] = -1
+        following = np.where(is_row, state, _NO_UNDO)
+        if present & _UNDO:
+            rows = np.flatnonzero(bits == _UNDO)
+            following[rows] = self._undo(step, rows)
+        self._state = following
+        for bit, picked in self._picked.items():
+            if present & bit:
+                picked.append(step.at_rows(np.flatnonzero(bits == bit)))
+
+    def _act(self) -> None:
+        """On what was picked in all steps, each kind at once."""
+        for bit, picked in self._picked.items():
+            if picked:
+                columns = zip(*((s.record, s.at, s.stop, s.first, s.fields) for s in picked), strict=True)
+                record, at, stop, first, fields = map(np.concatenate, columns)
+                step = Step(self._payload, record, None, at, stop, first, fields)
+                self._actions[bit](step, np.arange(len(at)))
+
+    def _carried(self, step: Step) -> States:
+        """What was before the vectors of this step."""
+        if self._state is None:
+            return np.full(len(step.at), _NONE, np.int32)
+        if step.kept is None:
+            return self._state
+        if self._lone is not None:
+            self._lone = self._lone.take(step.kept)
+        return self._state.take(step.kept)
 
     def found(self, lwn: Ints) -> Found | None:
         """All events, once all steps were seen; `lwn` is that of each record."""
+        self._act()
         self._check_suspects()
         # what was only known later: the ends of pairs, the flags of sessions
         for chunk, first in self._undo_chunks:
@@ -159,8 +148,8 @@ class Sieve:
         if not self._found:
             return None
         whole = Found(*(np.concatenate(column) for column in zip(*self._found, strict=True)))
-        if self._pass_idle and len(whole.record):
-            whole = whole.at(np.flatnonzero(~_idle(whole, lwn[whole.record])))
+        if len(whole.record):
+            whole = whole.at(np.flatnonzero(~idle_events(whole, lwn[whole.record])))
         begins = np.flatnonzero(whole.code == codes.BEGIN)
         session = self._session[whole.record[begins]]
         whole.value[begins] = session
@@ -169,32 +158,52 @@ class Sieve:
 
     # --- rows and their undo
 
-    def _undo(self, step: Step, rows: Ints) -> None:
-        """5.1: the object id is in its second field."""
-        record, container = step.record[rows], _word(step, rows, 12)
-        hidden = self._typ(step, rows) & TYP_ENCRYPTED != 0
-        self._pair[record] = np.where(hidden, _HIDDEN_UNDO, _OTHER_UNDO)
-        short = ~hidden & ((step.fields[rows] < 2) | (_size(step, rows, 0) < 20) | (_size(step, rows, 1) < 24))
-        if short.any():
-            self._stop_at(step, rows[short & self._containers.has(container)], "a 5.1 without its undo", _REPORT_HINT)
-        ktub = step.first[rows] + (_size(step, rows, 0) + 3 & ~3)
-        good = ~hidden & ~short
-        number = self._payload.u32[np.where(good, ktub, 0) >> 2].astype(np.int64)
-        known = good & self._objects.has(container << 32 | number)
-        young = good & ~known & (number > self._newest) & self._containers.has(container)
-        good = self._row_undo(step, rows, ktub, known, young)
-        mine = np.flatnonzero(good)
-        if not len(mine):
-            return
-        rows, ktub, record = rows[mine], ktub[mine], record[mine]
+    def _undo(self, step: Step, rows: Ints) -> States:
+        """5.1: the object id is in its second field. Returns the state behind each."""
+        state = np.full(len(rows), _OTHER_UNDO, np.int32)
+        word = step.at.take(rows) >> 2
+        first_size = self._payload.twos.take(word + 8) >> _HALF
+        second_size = self._payload.twos.take(word + 9) & _LOW
+        ktub = (step.first.take(rows) >> 2) + (first_size + _ROUND >> _QUARTER)
+        # of one without fields it may lie anywhere
+        number = self._payload.u32.take(ktub, mode="clip")
+        maybe = self._maybe.take(number & _LOW)
+        if self._newest < OBJECT_MAX:
+            maybe |= number > self._newest
+        fields = step.fields.take(rows)
+        if fields.min() < 2 or first_size.min() < 20 or second_size.min() < 24 or self._is_any_hidden(step, rows):
+            hidden = step.typ(rows) & TYP_ENCRYPTED != 0
+            state[hidden] = _HIDDEN_UNDO
+            short = ~hidden & ((fields < 2) | (first_size < 20) | (second_size < 24))
+            mine = rows[short]
+            mine = mine[self._containers.has(step.word(mine, 12))]
+            self._stop_at(step, mine, "a 5.1 without its undo", _REPORT_HINT)
+            maybe &= ~hidden & ~short
+        some = np.flatnonzero(maybe)
+        if len(some):
+            mine, index = self._captured_undo(step, rows[some], ktub[some] << 2, number[some].astype(np.int64))
+            state[some[mine]] = index
+        return state
+
+    def _is_any_hidden(self, step: Step, rows: Ints) -> bool:
+        return bool(np.bitwise_or.reduce(step.typ(rows)) & TYP_ENCRYPTED)
+
+    def _captured_undo(self, step: Step, rows: Ints, ktub: Ints, number: Ints) -> tuple[Ints, Ints]:
+        """Which of these are captured, and the numbers that they get."""
+        container = step.word(rows, 12)
+        known = self._objects.has(container << 32 | number)
+        young = ~known & (number > self._newest) & self._containers.has(container)
+        mine = np.flatnonzero(self._row_undo(step, rows, ktub, known, young))
+        rows = rows[mine]
         index = np.arange(self._count, self._count + len(mine))
-        self._pair[record] = index
-        self._stop[index] = step.stop[rows]
-        self._undo_chunks.append((len(self._found), self._count))
-        self._count += len(mine)
-        size = step.stop[rows] - step.at[rows]
-        xid = self._xid(step.first[rows] + 8)
-        self._add(step, rows, xid, codes.ROW, value=number[mine], split=size >> 2, whole=True)
+        if len(mine):
+            self._stop[index] = step.stop[rows]
+            self._undo_chunks.append((len(self._found), self._count))
+            self._count += len(mine)
+            size = step.stop[rows] - step.at[rows]
+            xid = self._xid(step.first[rows] + 8)
+            self._add(step, rows, xid, codes.ROW, value=number[mine], split=size >> 2, whole=True)
+        return mine, index
 
     def _row_undo(
         self, step: Step, rows: Ints, ktub: Ints, known: NDArray[np.bool_], young: NDArray[np.bool_]
@@ -216,49 +225,43 @@ class Sieve:
                 self._stop_at(step, rows[which : which + 1], what, _REPORT_HINT)
         return np.asarray(mine & ~other)
 
-    def _rows(self, step: Step, rows: Ints) -> None:
-        """11.x: of a captured object if the 5.1 before it is."""
-        record = step.record[rows]
-        pair = self._pair[record]
+    def _rows(self, step: Step, rows: Ints, pair: States) -> None:
+        """11.x that do not belong to a 5.1 of another object: of a captured one if the 5.1 before it is."""
         partner = pair >= 0
         if partner.any():
             self._take(step, rows[partner], pair[partner])
-        lone = pair == _NONE
-        if lone.any():
-            those = record[lone]
-            self._lone[those] = np.where(self._lone[those] < 0, step.at[rows[lone]], self._lone[those])
-        doubtful = np.flatnonzero(pair != _OTHER_UNDO)
-        if not len(doubtful):
-            return
-        rows, pair = rows[doubtful], pair[doubtful]
-        maybe = self._low.has(_word(step, rows, 12) << 16 | _word(step, rows, 11))
-        hidden = (pair == _HIDDEN_UNDO) & maybe | (maybe | (pair >= 0)) & (self._typ(step, rows) & TYP_ENCRYPTED != 0)
+        lone = rows[pair == _NONE]
+        if len(lone):
+            if self._lone is None:
+                self._lone = np.full(len(step.at), -1, np.int64)
+            self._lone[lone] = np.where(self._lone[lone] < 0, step.at[lone], self._lone[lone])
+        maybe = self._low.has(step.word(rows, 12) << 16 | step.word(rows, 11))
+        hidden = (pair == _HIDDEN_UNDO) & maybe | (maybe | partner) & (step.typ(rows) & TYP_ENCRYPTED != 0)
         if hidden.any():
             self._stop_at(step, rows[hidden], "an encrypted change of a captured object", _ENCRYPTED_HINT)
         suspect = rows[maybe & (pair == _NONE) & ~hidden]
         if len(suspect):
-            self._suspects.append((step.at[suspect], step.opcode[suspect]))
+            self._suspects.append((step.at[suspect], step.opcodes(suspect)))
 
-    def _take(self, step: Step, rows: Ints, pair: Ints) -> None:
-        opcode = step.opcode[rows]
+    def _take(self, step: Step, rows: Ints, pair: States) -> None:
+        opcode = step.opcodes(rows)
         self._stop[pair] = step.stop[rows]
         self._partner[pair] = np.where(self._partner[pair], self._partner[pair], opcode)
-        strange = ~np.isin(opcode, _ROW_OPCODES)
+        strange = ~_IS_ROW[opcode]
         if strange.any():
             self._stop_at(step, rows[strange], "an unknown row operation on a captured object", _REPORT_HINT)
 
     def _undo_of(self, step: Step, rows: Ints) -> None:
         """5.6, 5.11: the 11.x before it took back a change."""
-        record = step.record[rows]
-        lone = self._lone[record]
-        readable = self._typ(step, rows) & TYP_ENCRYPTED == 0
+        lone = np.full(len(rows), -1, np.int64) if self._lone is None else self._lone[rows]
+        readable = step.typ(rows) & TYP_ENCRYPTED == 0
         rows, lone = rows[readable], lone[readable]
         ktub = step.first[rows]
-        container = _word(step, rows, 12)
+        container = step.word(rows, 12)
         at = step.at[rows]
         start = np.where(lone < 0, at, lone)
         self._undone.append((start, at))
-        short = (_size(step, rows, 0) < 20) & self._containers.has(container)
+        short = (step.size(rows, 0) < 20) & self._containers.has(container)
         if short.any():
             self._stop_at(step, rows[short], "a rollback that does not name its object", _REPORT_HINT)
         number = self._payload.u32[ktub >> 2].astype(np.int64)
@@ -292,7 +295,7 @@ class Sieve:
             which = np.searchsorted(start, at, "right") - 1
             good = (which >= 0) & (at < stop[which])
         # locks and links of blocks may stand alone; a row does not change without undo
-        good |= ~np.isin(opcode, _ROW_CHANGES)
+        good |= ~_IS_ROW[opcode] | (opcode == opcodes.LOCK)
         for one in np.flatnonzero(~good):
             what = f"{opcode_text(int(opcode[one]))} without undo on a captured object, by 16 bits of its id"
             self.problems.append(Problem(int(at[one]), what, _REPORT_HINT))
@@ -312,9 +315,10 @@ class Sieve:
         slot, sequence = self._slot(step, rows)
         flags = self._payload.raw[step.first[rows] + 16].astype(np.int64)
         code = np.where(flags & COMMIT_ROLLED_BACK, codes.ROLLBACK, codes.COMMIT)
-        # the time is the last field, if that has the size of one; 0: it is the LWN's
-        last = np.minimum(step.fields[rows], len(step.sizes)) - 1
-        timed = (step.fields[rows] > 1) & (step.sizes[last, rows] == 4) & (last + 1 == step.fields[rows])
+        # the time is the last of its few fields, if that has the size of one; 0: it is the LWN's
+        fields = step.fields[rows]
+        last = self._payload.u16[(step.at[rows] >> 1) + 16 + fields]
+        timed = (fields > 1) & (fields <= _COMMIT_FIELDS_MAX) & (last == 4)
         when = np.where(timed, self._payload.u32[step.stop[rows] - 4 >> 2], 0).astype(np.int64)
         self._add(step, rows, _xid(_usn(step, rows), slot, sequence), code, value=when, flags=flags)
 
@@ -325,10 +329,10 @@ class Sieve:
 
     def _session_of(self, step: Step, rows: Ints) -> None:
         """5.19 has its flags in field 11, 5.20 in field 3."""
-        for opcode, before in ((opcodes.SESSION_START, 10), (opcodes.SESSION_ON, 2)):
-            those = rows[(step.opcode[rows] == opcode) & (step.fields[rows] > before)]
-            at = step.first[those] + step.padded_before(those, before)
-            self._session[step.record[those]] = self._payload.u16[at >> 1]
+        opcode = step.opcodes(rows)
+        for wanted, before in ((opcodes.SESSION_START, 10), (opcodes.SESSION_ON, 2)):
+            those = rows[(opcode == wanted) & (step.fields[rows] > before)]
+            self._session[step.record[those]] = self._payload.u16[step.field(those, before) >> 1]
 
     # --- the rest
 
@@ -337,32 +341,27 @@ class Sieve:
         kind = self._payload.u16[step.first[rows] + 16 >> 1]
         rows = rows[~np.isin(kind, _DDL_TEMPORARY)]
         good = step.fields[rows] >= 12
-        at = step.first[rows] + step.padded_before(rows, 11)
-        number = np.where(good, self._payload.u32[np.where(good, at, 0) >> 2], 0).astype(np.int64)
+        number = np.where(good, self._payload.u32[np.where(good, step.field(rows, 11), 0) >> 2], 0).astype(np.int64)
         self._add(step, rows, self._xid(step.first[rows] + 4), codes.DDL, value=number, whole=True)
 
     def _load(self, step: Step, rows: Ints) -> None:
         number = self._payload.u32[step.first[rows] >> 2].astype(np.int64)
-        mine = self._data_objects.has(_word(step, rows, 12) << 32 | number)
+        mine = self._data_objects.has(step.word(rows, 12) << 32 | number)
         if mine.any():
             hint = "what is loaded as whole blocks is not in the redo as rows: copy the table anew after the load"
             self._stop_at(step, rows[mine], "a direct load into a captured table", hint)
 
     def _unknown(self, step: Step, rows: Ints) -> None:
-        container = _word(step, rows, 12)
-        mine = self._low.has(container << 16 | _word(step, rows, 11))
-        mine |= self._containers.has(container) & (step.opcode[rows] >> 8 == 5)
+        container = step.word(rows, 12)
+        mine = self._low.has(container << 16 | step.word(rows, 11))
+        mine |= self._containers.has(container) & (step.opcodes(rows) >> 8 == 5)
         if mine.any():
             self._stop_at(step, rows[mine], "an unknown operation on a captured object or its undo", _REPORT_HINT)
 
     # --- fields
 
     def _ours(self, step: Step, rows: Ints) -> Ints:
-        return rows[self._containers.has(_word(step, rows, 12))]
-
-    def _typ(self, step: Step, rows: Ints) -> Ints:
-        word = _word(step, rows, 10)
-        return word & 0xFF if self._big else word >> 8
+        return rows[self._containers.has(step.word(rows, 12))]
 
     def _slot(self, step: Step, rows: Ints) -> tuple[Words, Words]:
         """slt and sqn of a 5.2, 5.4, 5.12."""
@@ -397,54 +396,26 @@ class Sieve:
             flags = codes.FLAG_BIG_ENDIAN
         stop = step.stop[rows] if whole else begin
         columns = (_column(code, count), _column(value, count), _column(flags, count), _column(split, count))
-        self._found.append(Found(step.record[rows], at, begin, stop, _word(step, rows, 12), xid, *columns))
+        self._found.append(Found(step.record[rows], at, begin, stop, step.word(rows, 12), xid, *columns))
 
     def _stop_at(self, step: Step, rows: Ints, what: str, hint: str) -> None:
-        for row in rows.tolist():
-            text = f"{what}: {opcode_text(int(step.opcode[row]))}"
-            self.problems.append(Problem(int(step.at[row]), text, hint))
+        for row, opcode in zip(rows.tolist(), step.opcodes(rows).tolist(), strict=True):
+            self.problems.append(Problem(int(step.at[row]), f"{what}: {opcode_text(opcode)}", hint))
 
 
-_ROW_OPCODES = np.array(sorted(opcodes.ROWS))
-_ROW_CHANGES = np.array(sorted(opcodes.ROWS - {opcodes.LOCK}))
-
-
-def _idle(found: Found, lwn: Ints) -> NDArray[np.bool_]:
-    """Which events are of transactions of which there is a begin and an end in one LWN, and nothing else.
-
-    Not of those in several LWNs: between these a reader can stop, and another begin there.
-    """
-    order = np.argsort(found.xid)
-    xid, container, code = found.xid[order], found.container[order], found.code[order]
-    # each transaction is one run, in any order inside; containers that share an xid cut it, and keep it
-    cut = np.append(True, (xid[1:] != xid[:-1]) | (container[1:] != container[:-1]))
-    ends = (code == codes.COMMIT) | (code == codes.ROLLBACK)
-    # one up, one down; anything else cannot be made up for
-    runs, lwn = np.flatnonzero(cut), lwn[order]
-    balance = np.add.reduceat(np.where(code == codes.BEGIN, 1, np.where(ends, -1, len(order) + 1)), runs)
-    together = np.minimum.reduceat(lwn, runs) == np.maximum.reduceat(lwn, runs)
-    idle = np.empty(len(order), np.bool_)
-    idle[order] = ((balance == 0) & together)[np.cumsum(cut) - 1]
-    return idle
+_IS_ROW = np.zeros(1 << 16, np.bool_)
+_IS_ROW[list(opcodes.ROWS)] = True
+#: a 5.4 has no more than these
+_COMMIT_FIELDS_MAX = 4
 
 
 def _column(value: Ints | int, count: int) -> Ints:
     return np.full(count, value, np.int64) if isinstance(value, int) else value
 
 
-def _word(step: Step, rows: Ints, at: int) -> Ints:
-    """A 16-bit word of the vector's header."""
-    return np.asarray(step.words[rows, at]).astype(np.int64)
-
-
-def _size(step: Step, rows: Ints, field: int) -> NDArray[np.int32]:
-    """Of the field with this number, counted from 0; 0 if there is none."""
-    return np.asarray(step.sizes[field, rows])
-
-
 def _usn(step: Step, rows: Ints) -> Words:
     """The undo segment, from the class of its header (odd) or block (even)."""
-    return (_word(step, rows, 1) - 15 >> 1).astype(np.uint64)
+    return (step.word(rows, 1) - 15 >> 1).astype(np.uint64)
 
 
 def _xid(segment: Words, slot: Words, sequence: Words) -> Words:

@@ -1,0 +1,11 @@
+"""What an Oracle source shows of itself."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter
+
+NOT_IN_LOG = Counter(
+    "lowwater_oracle_not_in_log_total",
+    "changes without the value of a column that they have written, because the log does not carry it",
+    ["source", "table", "column", "why"],
+)
