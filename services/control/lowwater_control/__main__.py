@@ -1,4 +1,4 @@
-"""`lowwater-control --config fleet.yaml`: the HTTP API."""
+"""`lowwater-control --config fleet.yaml`: the HTTP API and the page."""
 
 from __future__ import annotations
 
@@ -7,36 +7,47 @@ import sys
 
 import uvicorn
 
-from lowwater import config, logs, topics
+from lowwater import config, logs, topics, tracing
 from lowwater.bus.admin import Admin
 from lowwater.config import Settings
 from lowwater.errors import ConfigError, LowwaterError
 from lowwater.schemas import open_store
 from lowwater_control.app import create_app
+from lowwater_control.guard import LOOPBACK
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+#: connections that live on (events) are cut after this, so that a stop is one
+STOP_SECONDS = 3
 
 
 def _serve(settings: Settings) -> None:
-    if settings.control.host not in _LOOPBACK:
+    control = settings.control
+    if control.host not in LOOPBACK and not control.tokens:
         raise ConfigError(
-            f"control.host is {settings.control.host}, but this version of the API has no tokens",
-            hint="bind it to 127.0.0.1 and put a proxy that asks for a token in front of it",
+            f"control.host is {control.host}, but there are no tokens: everybody who reaches it could do everything",
+            hint="bind it to 127.0.0.1, or set control.tokens: [{name: me, role: operate, token: '${env:TOKEN}'}]",
         )
     admin = Admin(settings.kafka)
     admin.wait_for_broker(60)
     admin.ensure(topics.shared_topics())
-    app = create_app(lambda: open_store(settings))
-    uvicorn.run(app, host=settings.control.host, port=settings.control.port, log_level="warning")
+    app = create_app(settings, open_store(settings))
+    uvicorn.run(
+        app, host=control.host, port=control.port, log_level="warning", server_header=False,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="lowwater-control", description=__doc__)
     parser.add_argument("--config", help="the fleet's YAML file (default: $LOWWATER_CONFIG)")
+    parser.add_argument("--port", type=int, help="instead of control.port of the config: for another replica")
     arguments = parser.parse_args()
     try:
         settings = config.load(arguments.config)
+        if arguments.port is not None:
+            control = settings.control.model_copy(update={"port": arguments.port})
+            settings = settings.model_copy(update={"control": control})
         logs.configure(settings)
+        tracing.configure("control")
         _serve(settings)
     except LowwaterError as error:
         sys.stderr.write(f"lowwater-control: {error}\n")

@@ -1,126 +1,103 @@
-"""The HTTP API: the read endpoints of a schema registry, so that a stock Avro deserializer works against it."""
+"""The HTTP API, put together: routes, problems, the guard in front, the page."""
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import FileResponse, PlainTextResponse
+from fastapi.staticfiles import StaticFiles
 
 from lowwater import __version__
-from lowwater.errors import LowwaterError, SchemaError
-from lowwater.ids import SchemaId
-from lowwater.records import SchemaEntry
+from lowwater.config import Settings
 from lowwater.schemas import SchemaStore
+from lowwater_control import copies, events, groups, lakes, sources
+from lowwater_control.board import Board
+from lowwater_control.deps import Parts
+from lowwater_control.guard import Guard
+from lowwater_control.lakes import Lakes
+from lowwater_control.metrics import add_metrics
+from lowwater_control.problems import Problem, add_problems
+from lowwater_control.program import ExtractorProgram
+from lowwater_control.registry import Lookup, add_registry
 
-# the registry's own error codes: clients tell "no such schema" from "not reachable" by them
-_SCHEMA_NOT_FOUND = 40403
-_SUBJECT_NOT_FOUND = 40401
-_VERSION_NOT_FOUND = 40402
+PAGE = Path(__file__).parent / "page"
+#: the page loads nothing from elsewhere, and nobody may frame it
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+DESCRIPTION = """Operate a fleet of lowwater: sources, groups, positions, copies, landings, live.
 
-
-class _NotFound(Exception):
-    def __init__(self, code: int, what: str) -> None:
-        super().__init__(what)
-        self.code = code
-
-
-class Lookup:
-    """Schemas by id and by subject; asked from the API's threads, so one at a time."""
-
-    def __init__(self, store: SchemaStore) -> None:
-        self._store = store
-        self._lock = threading.Lock()
-
-    def by_id(self, schema_id: int) -> SchemaEntry:
-        with self._lock:
-            try:
-                return self._store.entry(SchemaId(schema_id))
-            except SchemaError:
-                raise _NotFound(_SCHEMA_NOT_FOUND, f"Schema {schema_id} not found") from None
-
-    def subjects(self) -> dict[str, list[tuple[int, SchemaEntry]]]:
-        """Subject → its schemas in the order of their table versions."""
-        with self._lock:
-            self._store.refresh()
-            entries = self._store.entries()
-        found: dict[str, list[tuple[int, SchemaEntry]]] = {}
-        for schema_id, entry in entries.items():
-            found.setdefault(entry.subject, []).append((schema_id, entry))
-        for versions in found.values():
-            versions.sort(key=lambda pair: pair[1].version)
-        return found
-
-    def versions(self, subject: str) -> list[tuple[int, SchemaEntry]]:
-        versions = self.subjects().get(subject)
-        if versions is None:
-            raise _NotFound(_SUBJECT_NOT_FOUND, f"Subject '{subject}' not found.")
-        return versions
+Errors are problem details (RFC 9457) with a `hint` that says what to do. State lies in Kafka: any number of replicas
+can run, and a write is answered once it was read back. Where tokens are configured, send `Authorization: Bearer …`."""
 
 
-def create_app(open_store: Callable[[], SchemaStore]) -> FastAPI:
-    app = FastAPI(title="lowwater", version=__version__, description="Schema lookup for the topics of lowwater.")
-    lookup = Lookup(open_store())
+def create_app(settings: Settings, store: SchemaStore) -> FastAPI:
+    parts = Parts(Board(settings, store.record_codec()), store, ExtractorProgram(), Lakes())
 
-    @app.exception_handler(_NotFound)
-    def _not_found(_request: Request, error: _NotFound) -> JSONResponse:
-        return JSONResponse({"error_code": error.code, "message": str(error)}, status_code=404)
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        parts.board.start()
+        yield
+        parts.board.stop()
+        parts.program.close()
 
-    @app.exception_handler(LowwaterError)
-    def _problem(_request: Request, error: LowwaterError) -> JSONResponse:
-        body = {"type": "about:blank", "title": type(error).__name__, "status": 503, "detail": str(error)}
-        return JSONResponse({**body, **error.fields()}, status_code=503, media_type="application/problem+json")
-
-    @app.get("/health/live", tags=["health"])
-    def live() -> str:
-        return "live"
-
-    @app.get("/health/ready", tags=["health"])
-    def ready() -> str:
-        lookup.subjects()
-        return "ready"
-
-    _add_registry(app, lookup)
+    app = FastAPI(
+        title="lowwater", version=__version__, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
+    app.state.parts = parts
+    add_problems(app)
+    for router in (events.router, sources.router, copies.router, groups.router, lakes.router):
+        app.include_router(router)
+    lookup = Lookup(store)
+    add_registry(app, lookup)
+    _add_health(app, parts)
+    _add_page(app)
+    app.openapi = lambda: _openapi(app, bool(settings.control.tokens))  # type: ignore[method-assign]
+    add_metrics(app)
+    app.add_middleware(Guard, config=settings.control)
     return app
 
 
-def _add_registry(app: FastAPI, lookup: Lookup) -> None:
-    @app.get("/schemas/ids/{schema_id}", tags=["schemas"])
-    def schema(schema_id: int) -> dict[str, Any]:
-        """The schema behind the four bytes at the front of every key and value."""
-        return {"schema": lookup.by_id(schema_id).schema, "schemaType": "AVRO"}
+def _openapi(app: FastAPI, has_tokens: bool) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        schemas = found.setdefault("components", {}).setdefault("schemas", {})
+        problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(problem.pop("$defs", {}))
+        schemas["Problem"] = problem
+        if has_tokens:
+            found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            found["security"] = [{"token": []}]
+        app.openapi_schema = found
+    return app.openapi_schema
 
-    @app.get("/schemas/ids/{schema_id}/schema", tags=["schemas"])
-    def schema_text(schema_id: int) -> JSONResponse:
-        return JSONResponse(json.loads(lookup.by_id(schema_id).schema))
 
-    @app.get("/schemas/ids/{schema_id}/versions", tags=["schemas"])
-    def schema_versions(schema_id: int) -> list[dict[str, Any]]:
-        entry = lookup.by_id(schema_id)
-        versions = [found_id for found_id, _ in lookup.versions(entry.subject)]
-        return [{"subject": entry.subject, "version": versions.index(schema_id) + 1}]
+def _add_health(app: FastAPI, parts: Parts) -> None:
+    @app.get("/health/live", tags=["health"], response_class=PlainTextResponse)
+    def live() -> str:
+        return "live\n"
 
-    @app.get("/schemas/types", tags=["schemas"])
-    def types() -> list[str]:
-        return ["AVRO"]
+    @app.get("/health/ready", tags=["health"], response_class=PlainTextResponse)
+    def ready() -> str:
+        parts.board.fleet()
+        return "ready\n"
 
-    @app.get("/subjects", tags=["schemas"])
-    def subjects() -> list[str]:
-        return sorted(lookup.subjects())
 
-    @app.get("/subjects/{subject}/versions", tags=["schemas"])
-    def versions(subject: str) -> list[int]:
-        return list(range(1, len(lookup.versions(subject)) + 1))
+def _add_page(app: FastAPI) -> None:
+    @app.get("/", include_in_schema=False)
+    def page() -> FileResponse:
+        return FileResponse(PAGE / "index.html", headers={**_PAGE_HEADERS, "Cache-Control": "no-cache"})
 
-    @app.get("/subjects/{subject}/versions/{version}", tags=["schemas"])
-    def version(subject: str, version: str) -> dict[str, Any]:
-        found = lookup.versions(subject)
-        number = len(found) if version in ("latest", "-1") else int(version) if version.isdigit() else 0
-        if not 1 <= number <= len(found):
-            raise _NotFound(_VERSION_NOT_FOUND, f"Version {version} not found.")
-        schema_id, entry = found[number - 1]
-        body = {"subject": subject, "version": number, "id": schema_id}
-        return {**body, "schema": entry.schema, "schemaType": "AVRO"}
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> FileResponse:
+        return FileResponse(PAGE / "docs.html", headers={**_PAGE_HEADERS, "Cache-Control": "no-cache"})
+
+    app.mount("/page", StaticFiles(directory=PAGE), name="page")

@@ -1,0 +1,131 @@
+"""What this replica knows: the control and status topics, followed by a thread. Nothing else is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import structlog
+
+from lowwater.config import Settings
+from lowwater.control import ControlFold, ControlState, commit_word, conflict, next_word
+from lowwater.errors import LowwaterError
+from lowwater.failpoints import fail_point
+from lowwater.following import FleetReader
+from lowwater.picture import fleet_picture
+from lowwater.record_codec import RecordCodec
+from lowwater.reporting import StatusBoard
+from lowwater.times import now_us
+from lowwater.wanted import WantedFleet, wanted_fleet
+from lowwater.words import Change
+from lowwater_control.problems import BusyError
+
+POLL_SECONDS = 0.2
+RETRY_SECONDS = 1.0
+#: from a word's write to its own reading of it
+READ_BACK_SECONDS_MAX = 20.0
+
+T = TypeVar("T")
+_log = structlog.get_logger()
+
+
+class Board:
+    def __init__(self, settings: Settings, codec: RecordCodec) -> None:
+        self.settings = settings
+        self.codec = codec
+        self._changed = threading.Condition()
+        #: one word at a time: the next one sees the one before
+        self._writing = threading.Lock()
+        self._reader: FleetReader | None = None
+        self._error: LowwaterError | None = None
+        self._fleet: WantedFleet | None = None
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="board", daemon=True)
+
+    # -- following ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            reader: FleetReader | None = None
+            try:
+                reader = FleetReader(self.settings.kafka, self.codec)
+                self._follow(reader)
+            except LowwaterError as error:
+                _log.error("the control topic cannot be followed", **error.fields())
+                with self._changed:
+                    self._reader, self._error = None, error
+                time.sleep(RETRY_SECONDS)
+            finally:
+                if reader is not None:
+                    reader.close()
+
+    def _follow(self, reader: FleetReader) -> None:
+        with self._changed:
+            self._reader, self._error = reader, None
+            self._fleet = wanted_fleet(self.settings, reader.fold)
+            self._changed.notify_all()
+        while not self._is_stopping:
+            # the consumer waits without the lock; only its records are taken in under it
+            reader.wait(POLL_SECONDS)
+            with self._changed:
+                if reader.take():
+                    self._fleet = wanted_fleet(self.settings, reader.fold)
+                    self._changed.notify_all()
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def look(self, at: Callable[[WantedFleet, ControlFold, StatusBoard], T]) -> T:
+        """What holds together at one moment."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._reader is not None or self._error is not None, 20):
+                raise BusyError("Kafka has not answered yet", hint="it is asked again")
+            if self._reader is None or self._fleet is None:
+                raise self._error or BusyError("Kafka does not answer")
+            return at(self._fleet, self._reader.fold, self._reader.board)
+
+    def fleet(self) -> WantedFleet:
+        return self.look(lambda fleet, _fold, _board: fleet)
+
+    def state(self, kind: str, name: str) -> ControlState:
+        return self.look(lambda _fleet, fold, _board: fold.get(kind, name))
+
+    def picture(self) -> dict[str, Any]:
+        return self.look(lambda fleet, fold, board: fleet_picture(fleet, fold, board, now_us()))
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def commit(
+        self, kind: str, name: str, change: Change, check: Callable[[WantedFleet, ControlState], None] | None = None
+    ) -> ControlState:
+        """Write a word and read it back: durable, and seen by whoever asks this replica, when it returns."""
+        with self._writing:
+            last = self.state(kind, name)
+            if check is not None:
+                check(self.fleet(), last)
+            word = next_word(last, kind, name, change)
+            fail_point("control.before_write")
+            offset = commit_word(self.settings.kafka, self.codec.key(name), self.codec.encode(word))
+            fail_point("control.written")
+            if not self._outcome(offset):
+                raise conflict(kind, name)
+            return ControlState(last.version + 1, word)
+
+    def _outcome(self, offset: int) -> bool:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._known(offset) is not None, READ_BACK_SECONDS_MAX):
+                raise BusyError(
+                    "the word was written, but not read back in time", hint="look whether it counted, then repeat"
+                )
+            return bool(self._known(offset))
+
+    def _known(self, offset: int) -> bool | None:
+        return None if self._reader is None else self._reader.outcomes.get(offset)

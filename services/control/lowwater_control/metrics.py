@@ -1,0 +1,50 @@
+"""What the API counts, and `/metrics`, which shows it."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lowwater import __version__, tracing
+from lowwater.metrics import BUILD
+
+REQUESTS = Counter("lowwater_control_requests_total", "requests by route and status", ["method", "route", "status"])
+SECONDS = Histogram("lowwater_control_request_seconds", "until an answer begins", ["method", "route"])
+
+
+class Measured:
+    """Plain ASGI: an event stream passes through it as it comes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.monotonic()
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # the route, never the path: a path has names in it, and there is no end of wrong ones
+                route = getattr(scope.get("route"), "path", "none")
+                REQUESTS.labels(scope["method"], route, str(message["status"])).inc()
+                SECONDS.labels(scope["method"], route).observe(time.monotonic() - started)
+                if span is not None:
+                    span.update_name(f"{scope['method']} {route}")
+            await send(message)
+
+        with tracing.request_span(scope["method"], scope["headers"]) as span:
+            await self._app(scope, receive, watched)
+
+
+def add_metrics(app: FastAPI) -> None:
+    BUILD.labels("control", "control", __version__).set(1)
+    app.add_middleware(Measured)
+
+    @app.get("/metrics", include_in_schema=False)
+    def metrics() -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,311 @@
+"""What the API takes and answers, with the examples of its documentation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lowwater.config import Name
+from lowwater.wanted import SourceSpec
+
+SPEC_EXAMPLE: dict[str, Any] = {
+    "kind": "postgres",
+    "group": "bank",
+    "config": {
+        "host": "db.internal",
+        "database": "bank",
+        "user": "lowwater",
+        "password": "${env:BANK_PASSWORD}",
+        "tables": ["bank.*"],
+    },
+}
+ERROR_EXAMPLE: dict[str, Any] = {
+    "error": "LogGapError",
+    "what": "sequence 4711 of thread 2 is missing",
+    "source": "rac",
+    "thread": 2,
+    "position": "17449.1",
+    "hint": "restore the archived log, then resume the source",
+}
+
+State = Annotated[
+    str,
+    Field(
+        description="starting, running, paused, failed, stopped; `unreachable`: its service has not been heard of",
+        examples=["running"],
+    ),
+]
+Reason = Annotated[str, Field(max_length=1000, description="why; it is recorded", examples=["node 2 is down for good"])]
+GivenReason = Annotated[Reason, Field(min_length=1)]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Why(Body):
+    reason: Reason = ""
+
+
+class WhyGiven(Body):
+    reason: GivenReason
+
+
+class NewSource(Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "bank", "config": SPEC_EXAMPLE}]})
+
+    name: Name
+    config: SourceSpec
+
+
+class Candidate(Body):
+    """A source that is not there yet."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"config": SPEC_EXAMPLE["config"]}]})
+
+    name: Name = "candidate"
+    config: dict[str, Any] = Field(description="settings of the kind")
+
+
+class Accepted(BaseModel):
+    """The word counts: it was written, and read back."""
+
+    name: str = Field(examples=["bank"])
+    wanted: Literal["running", "paused", "stopped", "removed"]
+    version: int = Field(description="of what is wanted of it", examples=[3])
+    reason: str
+
+
+class Thread(BaseModel):
+    thread: int
+    state: str = Field(examples=["open"])
+    published: str | None = Field(description="the order of the last commit in Kafka", examples=["17450.4398046534937"])
+    mark: str | None = Field(description="nothing at or below comes any more", examples=["17449.*"])
+    merger_mark: str | None = Field(description="the mark as the merger has it", examples=["17448.*"])
+    is_at_end: bool
+    is_held: bool = Field(description="not read now: too far ahead of the others")
+    lead_bytes: int
+    is_excluded: bool
+    holds_seconds: float | None = Field(description="how long it has held the watermark, if it does")
+
+
+class SourceStatus(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    name: str = Field(examples=["bank"])
+    kind: str = Field(examples=["postgres"])
+    group: str | None
+    state: State
+    wanted: str
+    reason: str
+    version: int
+    error: dict[str, Any] | None = Field(examples=[ERROR_EXAMPLE])
+    heard_seconds_ago: float | None
+    per_second: float = Field(description="transactions")
+    transactions: int = Field(description="that this session published")
+    changes: int
+    waiting: int = Field(description="transactions that wait at the merger")
+    watermark: str | None
+    copies: dict[str, Any]
+    threads: list[Thread] = Field(description="one task for each thread")
+
+
+class Holder(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    source: str
+    thread: int | None
+    seconds: float
+    why: str = Field(examples=["thread 2 (open) has marked no further than 15578.*"])
+
+
+class GroupStatus(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    sources: list[str]
+    state: State
+    wanted: str
+    reason: str
+    version: int
+    error: dict[str, Any] | None
+    heard_seconds_ago: float | None
+    per_second: float = Field(description="transactions released")
+    gsn: int = Field(description="of the last transaction released")
+    holder: Holder | None = Field(description="who holds the watermark, and since when")
+    waiting: int
+    waiting_bytes: int
+    lag_seconds: float = Field(description="age of the oldest commit that waits")
+    watermarks: dict[str, str | None]
+    exclusions: list[dict[str, Any]]
+    landing: dict[str, Any] | None
+
+
+class FleetPicture(BaseModel):
+    at_us: int
+    sources: dict[str, SourceStatus]
+    groups: dict[str, GroupStatus]
+    runners: dict[str, Any]
+
+
+class Source(BaseModel):
+    name: str
+    config: SourceSpec
+    status: SourceStatus
+
+
+class Expanded(BaseModel):
+    status: SourceStatus | None = None
+    config: SourceSpec | None = None
+
+
+class ThreadPlace(Body):
+    """`resume` and `mark` belong together, as a GET showed them."""
+
+    thread: int
+    resume: str = Field(description="base64; opaque to all but the source's kind")
+    mark: str = Field(pattern=r"^\d{1,20}\.(\*|\d{1,20})$", examples=["17449.*"])
+
+
+class Positions(BaseModel):
+    source: str
+    incarnation: str
+    epoch: int
+    clock_us: int
+    in_progress: dict[str, Any] | None
+    threads: list[dict[str, Any]]
+
+
+class PositionsPatch(Body):
+    threads: list[ThreadPlace] = Field(min_length=1)
+
+
+class PositionsChanged(BaseModel):
+    dry_run: bool
+    effects: list[str] = Field(description="what it loses or repeats", examples=[["thread 1: read again from 17.*"]])
+    done: str | None = None
+
+
+class Check(BaseModel):
+    name: str = Field(examples=["wal_level"])
+    is_good: bool
+    what: str = Field(examples=["replica"])
+    fix: str = Field(default="", examples=["ALTER SYSTEM SET wal_level = logical; and restart the server"])
+
+
+class Checks(BaseModel):
+    is_good: bool
+    checks: list[Check]
+
+
+class Column(BaseModel):
+    name: str
+    type: str
+
+
+class Table(BaseModel):
+    table: str = Field(examples=["bank.accounts"])
+    key: list[str]
+    columns: list[Column]
+    can_copy: bool = Field(description="whether its rows can be copied from the database, beside its log")
+
+
+class SourceType(BaseModel):
+    kind: str
+    is_available: bool
+    why: str = Field(default="", description="why it is not")
+    config_schema: dict[str, Any] = Field(default={}, description="JSON Schema of `config`")
+
+
+class NewCopy(Body):
+    table: str = Field(min_length=1, max_length=500, examples=["bank.accounts"])
+    reason: Reason = ""
+
+
+CopyState = Literal["requested", "planned", "copying", "readable", "cancelled"]
+
+
+class Copy(BaseModel):
+    table: str
+    state: CopyState
+    copy_id: str
+    request: str
+    chunks: int
+    chunks_done: int | None = None
+    rows: int | None = None
+    rows_per_second: int | None = None
+    seconds_left: int | None = None
+    waiting: str = ""
+    reason: str = ""
+
+
+class NewSkip(Body):
+    source: Name
+    thread: int = Field(ge=0, le=1_000_000)
+    txid: str = Field(min_length=1, max_length=500, examples=["7.12.3349"])
+    reason: GivenReason
+
+
+class Change(BaseModel):
+    seq: int
+    op: str = Field(description="c u d r t, as Debezium names them")
+    table: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    unchanged: list[str] = []
+
+
+class TransactionHead(BaseModel):
+    gsn: int
+    source: str
+    thread: int
+    txid: str
+    order: str
+    commit_ts_us: int | None
+    changes: int
+    skipped: str | None = Field(default=None, description="the operator's reason, if it was skipped")
+
+
+class Transaction(TransactionHead):
+    tables: dict[str, dict[str, int]] = Field(description="changes of each table, by op")
+    masked: list[str] = Field(description="columns that are hashed or blanked before they are published")
+    rows: list[Change]
+    is_cut: bool = Field(description="there are more changes: ask with after_seq")
+
+
+class Landing(BaseModel):
+    n: int
+    kind: str = Field(examples=["land"])
+    at_us: int
+    from_gsn: int | None
+    gsn: int
+    transactions: int
+    rows: int
+    bytes: int
+    files: int
+    tables: list[str]
+    skipped: list[dict[str, Any]]
+    copied: list[dict[str, Any]]
+
+
+class Landings(BaseModel):
+    landings: list[Landing] = Field(description="the newest first")
+    next: int | None = Field(description="ask for the next page with `before`")
+
+
+class LakeTable(BaseModel):
+    table: str
+    version: int
+    versions: list[int]
+    rows: int
+    files: int
+    bytes: int
+    gsn: int
+
+
+class LakeRows(BaseModel):
+    table: str
+    gsn: int
+    columns: list[str]
+    rows: list[dict[str, Any]]

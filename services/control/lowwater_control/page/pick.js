@@ -1,0 +1,13 @@
+// Which group a page is about: a row of tabs where there are several.
+
+import { h } from "./dom.js";
+
+export function chosen(picture, rest, isFit = () => true) {
+  const names = Object.keys(picture.groups).filter((name) => isFit(picture.groups[name]));
+  return { names, name: names.includes(rest[0]) ? rest[0] : names[0] };
+}
+
+export function tabs(page, names, name) {
+  return names.length > 1 && h("nav", { class: "tabs", "aria-label": "Groups" }, names.map((n) => h("a", {
+    href: `#/${page}/${encodeURIComponent(n)}`, "aria-current": n === name ? "page" : null }, n)));
+}
