@@ -1,0 +1,1 @@
+"""What docker-compose.yml mounts into its services."""
