@@ -1,0 +1,108 @@
+"""One source."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from deploy.grafana.panels import board, lines
+from deploy.grafana.queries import LAG, OF_SOURCE, SLOT, SOURCE_VARIABLE, quantile, rate
+
+
+def source() -> Dashboard:
+    return board(
+        "lowwater: source",
+        "lowwater-source",
+        "One source: how far behind, how fast, how its log is kept.",
+        (SOURCE_VARIABLE,),
+        {
+            "Is it keeping up?": (
+                LAG,
+                lines(
+                    "Changes per second",
+                    "ops",
+                    (rate("lowwater_extractor_changes_total", "source", OF_SOURCE), "{{source}}"),
+                ),
+                lines(
+                    "Bytes per second",
+                    "Bps",
+                    (rate("lowwater_extractor_bytes_total", "source", OF_SOURCE), "{{source}}"),
+                ),
+                lines(
+                    "Changes of a transaction, mean",
+                    "short",
+                    (
+                        f"{rate('lowwater_extractor_changes_total', 'source', OF_SOURCE)} / "
+                        f"({rate('lowwater_extractor_transactions_total', 'source', OF_SOURCE)} > 0)",
+                        "{{source}}",
+                    ),
+                    only_when="something was committed lately",
+                ),
+                lines(
+                    "Duration of a batch",
+                    "s",
+                    (quantile(0.5, "lowwater_extractor_batch_seconds", "source", OF_SOURCE), "{{source}} p50"),
+                    (quantile(0.99, "lowwater_extractor_batch_seconds", "source", OF_SOURCE), "{{source}} p99"),
+                ),
+                lines(
+                    "Batches per second",
+                    "ops",
+                    (rate("lowwater_extractor_batches_total", "source", OF_SOURCE), "{{source}}"),
+                ),
+            ),
+            "Its threads": (
+                lines(
+                    "Mark (major)",
+                    "none",
+                    (f"lowwater_extractor_mark_major{OF_SOURCE}", "{{source}} thread {{thread}}"),
+                ),
+                lines(
+                    "Ahead of the lowest mark",
+                    "bytes",
+                    (f"lowwater_extractor_lead_bytes{OF_SOURCE}", "{{source}} thread {{thread}}"),
+                ),
+                lines(
+                    "Not read: too far ahead",
+                    "short",
+                    (f"lowwater_extractor_thread_held{OF_SOURCE}", "{{source}} thread {{thread}}"),
+                ),
+            ),
+            "Its log and its disk": (
+                SLOT,
+                lines(
+                    "Age of the snapshot of a copy",
+                    "s",
+                    (f"max by (source) (lowwater_postgres_snapshot_seconds{OF_SOURCE})", "{{source}}"),
+                    about="A snapshot that is held keeps vacuum from its work.",
+                    only_when="tables of a PostgreSQL source have been copied since the extractor was started",
+                ),
+                lines(
+                    "Large transactions on disk",
+                    "bytes",
+                    (
+                        "lowwater_extractor_spill_bytes * on (job, instance) group_left (name) lowwater_build_info",
+                        "{{name}}",
+                    ),
+                ),
+            ),
+            "What went wrong": (
+                lines(
+                    "Sessions begun in an hour",
+                    "short",
+                    (f"sum by (source) (increase(lowwater_extractor_sessions_total{OF_SOURCE}[1h]))", "{{source}}"),
+                ),
+                lines(
+                    "Errors by class",
+                    "short",
+                    (f"sum by (source, error) (lowwater_extractor_errors_total{OF_SOURCE})", "{{source}} {{error}}"),
+                    only_when="there was an error since the extractor was started",
+                ),
+                lines(
+                    "Left out, and commit times cut",
+                    "short",
+                    (f"sum by (source) (lowwater_extractor_left_out_total{OF_SOURCE})", "{{source}} left out"),
+                    (f"sum by (source) (lowwater_extractor_clock_cut_total{OF_SOURCE})", "{{source}} from the future"),
+                    only_when="the operator asked for it, or a commit claims to be from the future",
+                ),
+            ),
+        },
+    )
