@@ -10,24 +10,32 @@ MEMBERS := $(wildcard shared/pyproject.toml services/*/pyproject.toml spark/pypr
 # Stamps: a step is done again only when what it was made from has changed.
 VENV := .venv/.lowwater-stamp
 JARS := .jars/.lowwater-stamp
+# Java starts in half the time with these; they hold paths of this clone, so they are made here, in half a minute.
+ARCHIVES := .venv/.lowwater-archives
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-long lint bench up setup jars clean
+.PHONY: help demo test test-unit test-long test-kubernetes images lint bench generate up setup jars clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(JARS) $(VENV) ## show it: a two-thread cluster and PostgreSQL into one order and one lake, with kills (KEEP=1 leaves it running)
+demo: $(ARCHIVES) ## show it: a two-thread cluster and four databases into one order and one lake, with kills (KEEP=1 leaves it running)
 	@$(BIN)/lowwater demo $(if $(KEEP),--keep)
 
-test: $(JARS) $(VENV) ## all tests but the long ones (ARGS="tests/integration -x" goes to pytest)
+test: $(ARCHIVES) ## all tests but the long ones (ARGS="tests/integration -x" goes to pytest)
 	@$(BIN)/python -m pytest -m 'not long' -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-unit: $(VENV) ## the tests that need no Kafka
 	@$(BIN)/python -m pytest -m 'not long' $(ARGS) tests/unit tests/simulation
 
-test-long: $(JARS) $(VENV) ## millions of rows, hundreds of kills
+test-long: $(ARCHIVES) ## millions of rows, hundreds of kills
 	@$(BIN)/python -m pytest -m long $(ARGS)
+
+test-kubernetes: $(VENV) ## install the chart on the Kubernetes of KUBECONFIG, kill pods, upgrade, roll back, uninstall
+	@$(BIN)/python -m pytest $(ARGS) tests/kubernetes
+
+images: $(VENV) ## build the images with podman or docker, and look at them (ARGS="--local-base merger")
+	@deploy/images/build.sh --check $(ARGS)
 
 lint: $(VENV) ## ruff, mypy --strict, and the import rules of the design
 	@$(BIN)/ruff check .
@@ -35,13 +43,16 @@ lint: $(VENV) ## ruff, mypy --strict, and the import rules of the design
 	@$(BIN)/mypy .
 	@$(BIN)/lint-imports
 
-bench: $(JARS) $(VENV) ## measure speed and memory beside a raw ceiling
+bench: $(ARCHIVES) ## measure speed and memory beside a raw ceiling
 	@$(BIN)/python -m bench $(ARGS)
 
-up: $(JARS) $(VENV) ## run Kafka and the services on this machine
+generate: $(VENV) ## write anew what code makes: dashboards, docs/metrics.md, the chart's README
+	@$(BIN)/python -m deploy
+
+up: $(ARCHIVES) ## run Kafka and the services on this machine
 	@$(BIN)/lowwater up
 
-setup: $(JARS) $(VENV) ## only the set-up
+setup: $(ARCHIVES) ## only the set-up
 	@echo "ready: .venv and .jars are set up"
 
 jars: $(JARS) ## only the jars
@@ -55,7 +66,14 @@ clean: ## stop the local Kafka; remove .venv, .jars, caches and the local data (
 # All tools are looked for before the first step begins: the jars come first and ask for Python, too.
 $(JARS): pom.xml
 	@deploy/local/need.sh python java maven
-	@deploy/local/jars.sh kafka spark s3 embedded-postgres
+	@deploy/local/jars.sh kafka spark s3 embedded-postgres embedded-mysql
+	@deploy/local/mariadb.sh
+	@touch $@
+
+$(ARCHIVES): $(JARS) $(VENV)
+	@echo "setup: keeping the classes that Kafka and Spark load"
+	@$(BIN)/python -m lowwater_fleet.class_archive >.venv/class-archive.log 2>&1 || { cat .venv/class-archive.log; exit 1; }
+	@$(BIN)/python -m lowwater_spark.class_archive >.venv/class-archive.log 2>&1 || { cat .venv/class-archive.log; exit 1; }
 	@touch $@
 
 $(VENV): uv.lock pyproject.toml $(MEMBERS)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import encoder, extractor, landing, latency, merger, postgres, redo, state
+from bench import encoder, extractor, landing, latency, merger, mongodb, mysql, postgres, redo, state, turso
 from bench.common import Bench, console, save, show
 from lowwater_fleet.kafka import EmbeddedKafka
 
@@ -29,7 +29,14 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "postgres-latency": postgres.latency,
     "postgres-rate": postgres.highest_rate,
     "postgres-memory": postgres.memory,
+    "turso-stream": turso.stream,
+    "turso-copy": turso.copy,
+    "mysql-stream": mysql.stream,
+    "mysql-copy": mysql.copy,
     "redo": redo.scan,
+    "redo-memory": redo.memory,
+    "mongodb-stream": mongodb.stream,
+    "mongodb-copy": mongodb.copy,
 }
 
 

@@ -33,22 +33,8 @@ def run(bench: Bench) -> None:
 
 def _run(bench: Bench, changes: int, transfers: int) -> None:
     name = f"b{uuid.uuid4().hex[:8]}"
-    directory = bench.directory / name
-    raw: dict[str, Any] = {
-        "sources": {
-            name: {
-                "kind": "simulated_rac",
-                "partitions": PARTITIONS,
-                "config": {"directory": str(directory)},
-                "http": {"port": free_port()},
-            }
-        },
-    }
-    settings, path = bench.config(name, raw)
-    cluster = Cluster(directory, threads=2, tables=BANK, log_bytes=64 << 20, keep_history=False)
-    service = services.extractor(settings, path, name, bench.directory / "logs")
-    service.start()
-    wait_until(lambda: last_position(settings, name) is not None, 60, "the first position")
+    cluster = Cluster(bench.directory / name, threads=2, tables=BANK, log_bytes=64 << 20, keep_history=False)
+    settings, service = capturing(bench, name)
     service.stop()
     per_transaction = transfers * 3
     bench.say(f"writing redo logs with {changes:,} changes in transactions of {per_transaction}")
@@ -60,7 +46,7 @@ def _run(bench: Bench, changes: int, transfers: int) -> None:
     cluster.heartbeat()
     cluster.close()
     service.start()
-    wait_until(lambda: _is_published(service, last), 600, "all changes")
+    wait_until(lambda: is_published(service, last), 600, "all changes")
     peak = peak_mb(service.process.pid if service.process else 0)
     service.stop()
     started, ended, values = _timing(settings, name)
@@ -73,6 +59,25 @@ def _run(bench: Bench, changes: int, transfers: int) -> None:
     bench.add(result)
 
 
+def capturing(bench: Bench, name: str) -> tuple[Settings, Service]:
+    """An extractor of the simulated cluster in the bench's directory of this name, which has begun to capture it."""
+    raw: dict[str, Any] = {
+        "sources": {
+            name: {
+                "kind": "simulated_rac",
+                "partitions": PARTITIONS,
+                "config": {"directory": str(bench.directory / name)},
+                "http": {"port": free_port()},
+            }
+        },
+    }
+    settings, path = bench.config(name, raw)
+    service = services.extractor(settings, path, name, bench.directory / "logs")
+    service.start()
+    wait_until(lambda: last_position(settings, name) is not None, 60, "the first position")
+    return settings, service
+
+
 def last_position(settings: Settings, source: str) -> Position | None:
     try:
         found, _ = read_to_end(settings.kafka, topics.positions(source))
@@ -81,7 +86,7 @@ def last_position(settings: Settings, source: str) -> Position | None:
     return open_store(settings).record_codec().decode(found[-1].value() or b"", Position) if found else None
 
 
-def _is_published(service: Service, scn: int) -> bool:
+def is_published(service: Service, scn: int) -> bool:
     """Asked over HTTP, and not often: looking into Kafka would take the processor from what is measured."""
     threads = (service.status() or {}).get("threads", {}).values()
     return bool(threads) and all(int(t["mark"].split(".")[0]) >= scn for t in threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import statistics
@@ -146,10 +147,15 @@ def speed(bench: Bench) -> None:
 
 def _peak(service: Service) -> dict[str, float]:
     assert service.process is not None
-    children = [c for c in psutil.Process(service.process.pid).children(recursive=True) if c.status() != "zombie"]
-    driver = peak_mb(service.process.pid)
-    jvm = max((peak_mb(c.pid) for c in children if "java" in c.name()), default=0.0)
-    workers = sum(peak_mb(c.pid) for c in children if "java" not in c.name())
+    driver, jvm, workers = peak_mb(service.process.pid), 0.0, 0.0
+    for child in psutil.Process(service.process.pid).children(recursive=True):
+        # Spark's workers come and go
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess, FileNotFoundError, ProcessLookupError):
+            peak = peak_mb(child.pid)
+            if "java" in child.name():
+                jvm = max(jvm, peak)
+            else:
+                workers += peak
     return {"driver": driver, "jvm": jvm, "all": driver + jvm + workers}
 
 

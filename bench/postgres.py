@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,21 +15,10 @@ import pyarrow.parquet as pq
 from psycopg.conninfo import make_conninfo
 
 from bench.common import Bench, Result, peak_mb, wait_until
-from lowwater import topics
-from lowwater.bus.consumer import read_to_end
-from lowwater.config import Settings
-from lowwater.errors import LowwaterError
-from lowwater.lake.chain import Chain
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import Kind, Manifest
-from lowwater.records import Copied, Prepared
-from lowwater.schemas import open_store
-from lowwater_fleet import services
-from lowwater_fleet.ports import free_port
+from bench.fleet import SourceFleet, bare_seconds
+from lowwater.lake.manifest import Manifest
 from lowwater_fleet.postgres import EmbeddedPostgres
-from lowwater_fleet.services import Service
 
-_SPARK = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
 _TABLE = "CREATE TABLE t (id bigint PRIMARY KEY, branch int, owner text, cents bigint, at timestamptz)"
 _ROWS = "SELECT n, n %% 16, 'owner number ' || n, 1000000 + n, now() FROM generate_series(%s::bigint, %s::bigint) n"
 
@@ -60,31 +46,19 @@ connection.pgconn.finish()
 """
 
 
-class Database:
+class Database(SourceFleet):
     """A server and a fleet on it."""
 
     def __init__(self, bench: Bench, server: EmbeddedPostgres, *, lake: bool = False, **config: Any) -> None:
         self.server = server
-        self.name = f"p{uuid.uuid4().hex[:8]}"
-        self.execute(f"CREATE DATABASE {self.name}", server.conninfo)
-        self.conninfo = make_conninfo(server.conninfo, dbname=self.name)
-        self.lake = bench.directory / self.name / "lake"
-        group: dict[str, Any] = {"sources": [self.name], "http": {"port": free_port()}}
-        if lake:
-            group["lake"] = {"uri": str(self.lake), "compact_seconds": -1}
-            group["land"] = {"trigger_seconds": 1.0, "spark": _SPARK, "http": {"port": free_port()}}
+        name = f"p{uuid.uuid4().hex[:8]}"
         settings = {
-            "host": "127.0.0.1", "port": server.port, "database": self.name, "user": "postgres", "tables": ["public.*"],
+            "host": "127.0.0.1", "port": server.port, "database": name, "user": "postgres", "tables": ["public.*"],
             "spill_directory": str(bench.directory / "spill"), **config,
         }  # fmt: skip
-        raw = {
-            "sources": {self.name: {"kind": "postgres", "config": settings, "http": {"port": free_port()}}},
-            "groups": {self.name: group},
-            "state_directory": str(bench.directory / self.name),
-        }
-        self.settings: Settings
-        self.settings, self.path = bench.config(self.name, raw)
-        self.logs = bench.directory / "logs"
+        super().__init__(bench, name, "postgres", settings, lake=lake)
+        self.execute(f"CREATE DATABASE {name}", server.conninfo)
+        self.conninfo = make_conninfo(server.conninfo, dbname=name)
         #: by `_work`, with ids from 1 on
         self.written = 0
 
@@ -96,34 +70,6 @@ class Database:
         with psycopg.connect(self.conninfo, autocommit=True) as connection:
             for start in range(first, last + 1, per_transaction):
                 connection.execute(f"INSERT INTO t {_ROWS}", (start, min(last, start + per_transaction - 1)))
-
-    def extractor(self) -> Service:
-        return self._start(services.extractor(self.settings, self.path, self.name, self.logs))
-
-    def merger(self) -> Service:
-        return self._start(services.merger(self.settings, self.path, self.name, self.logs))
-
-    def lander(self) -> Service:
-        return self._start(services.lander(self.settings, self.path, self.name, self.logs))
-
-    def _start(self, service: Service) -> Service:
-        service.start()
-        return service
-
-    def wait_for_capture(self) -> None:
-        def has_position() -> bool:
-            try:
-                return bool(read_to_end(self.settings.kafka, topics.positions(self.name))[0])
-            except LowwaterError:
-                return False
-
-        wait_until(has_position, 60, "the first position")
-
-    def chain(self) -> Chain:
-        return Chain.open(LocalDirectory(self.lake))
-
-    def landed_rows(self) -> int:
-        return sum(file.rows for manifest in self.chain().log(1) for file in manifest.files)
 
 
 @contextmanager
@@ -149,32 +95,11 @@ def stream(bench: Bench) -> None:
         database.execute("SELECT pg_create_logical_replication_slot('raw', 'pgoutput')")
         bench.say(f"{changes:,} rows, 1,000 a transaction")
         database.fill(1, changes, 1_000)
-        drain = [sys.executable, "-c", _DRAIN, database.conninfo, "raw", publication, str(changes)]
-        raw = changes / float(subprocess.run(drain, capture_output=True, text=True, check=True).stdout)
-        extractor = database.extractor()
-        seen = _watch_changes(extractor, changes)
-        assert extractor.process is not None
-        peak = peak_mb(extractor.process.pid)
-        extractor.stop()
-        bench.add(Result("postgres: slot → changes topic", seen, "changes/s", raw, "ratio ≥ 0.5", peak))
-
-
-def _watch_changes(extractor: Service, wanted: int) -> float:
-    """Changes a second, from the first that is seen to the last."""
-    first: tuple[float, int] | None = None
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline:
-        done = (extractor.status() or {}).get("changes", 0)
-        if done and first is None:
-            first = time.monotonic(), done
-        if first is not None and done >= wanted:
-            return float(done - first[1]) / (time.monotonic() - first[0])
-        time.sleep(0.05)
-    raise TimeoutError("the extractor did not come to the end")
+        raw = changes / bare_seconds(_DRAIN, database.conninfo, "raw", publication, str(changes))
+        database.measure_stream(bench, "postgres: slot → changes topic", changes, raw)
 
 
 def copy(bench: Bench) -> None:
-    """Twice: in the first copy Spark starts its workers and compiles, which a table of hours would not notice."""
     rows = int(4_000_000 * bench.scale)
     with _server(bench) as server:
         database = Database(bench, server, lake=True, chunk_rows=max(1, rows // 8))
@@ -183,26 +108,7 @@ def copy(bench: Bench) -> None:
         database.fill(1, rows, 500_000)
         database.execute("VACUUM ANALYZE t")
         raw = min(_copy_out(database) for _ in range(2))
-        running = [database.lander(), database.extractor(), database.merger()]
-        wait_until(lambda: _copied(database), 600, "the first copy")
-        cold = _copy_seconds(database)
-        ask = [str(Path(sys.executable).with_name("lowwater")), "source", "copy", database.name, "public.t"]
-        subprocess.run([*ask, "--config", str(database.path)], capture_output=True, check=True)
-        wait_until(lambda: len(_copied(database)) == 2, 600, "the second copy")
-        seconds = _copy_seconds(database)
-        for service in running:
-            service.stop()
-        note = f"(the first copy, with a cold Spark: {rows / cold:,.0f})"
-        name = "postgres: table → Parquet, two tasks"
-        bench.add(Result(name, rows / seconds, "rows/s", rows / raw, "ratio ≥ 0.6", note=note))
-
-
-def _copied(database: Database) -> list[Copied]:
-    """The copies that have become readable."""
-    codec = open_store(database.settings).record_codec()
-    messages, _ = read_to_end(database.settings.kafka, topics.transactions(database.name))
-    values = [m.value() or b"" for m in messages]
-    return [codec.decode(v, Copied) for v in values if codec.record_type(v) is Copied]
+        database.measure_copy(bench, "postgres: table → Parquet", "public.t", rows, rows / raw)
 
 
 def _copy_out(database: Database) -> float:
@@ -213,19 +119,6 @@ def _copy_out(database: Database) -> float:
             for _ in out:
                 pass
         return time.monotonic() - started
-
-
-def _copy_seconds(database: Database) -> float:
-    """Of the last copy: from its first attempt to its last manifest."""
-    codec = open_store(database.settings).record_codec()
-    messages, _ = read_to_end(database.settings.kafka, topics.ledger(database.name))
-    values = [m.value() or b"" for m in messages]
-    prepared = [codec.decode(v, Prepared) for v in values if codec.record_type(v) is Prepared]
-    manifests = [m for m in database.chain().log(1) if m.kind is Kind.COPY and m.files]
-    last = [m for m in manifests if m.files[0].copy_id == manifests[-1].files[0].copy_id]
-    attempts = {m.attempt for m in last}
-    first = min(p.at_us for p in prepared if p.attempt in attempts)
-    return (last[-1].at_us - first) / 1e6
 
 
 def latency(bench: Bench) -> None:

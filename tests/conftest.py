@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from lowwater.errors import ConfigError
 from lowwater_fleet.jars import find_jars, find_java
 from lowwater_fleet.kafka import EmbeddedKafka
-from tests.harness import Fleet
+from tests.harness import SHORT_LIVED, Fleet
+from tests.mongodb import mongo, mongo_server, new_mongo  # noqa: F401  fixtures
+from tests.mysql import mysql_database, mysql_server, mysql_servers, new_mysql  # noqa: F401  fixtures
 from tests.postgres import database, new_postgres, postgres_server, postgres_servers  # noqa: F401  fixtures
 from tests.s3 import SECRET_VARIABLE, S3Server
+
+# how long an example takes says nothing here: two processes share the machine with servers
+settings.register_profile("lowwater", deadline=None)
+settings.load_profile("lowwater")
 
 NewKafka = Callable[..., EmbeddedKafka]
 NewFleet = Callable[..., Fleet]
@@ -39,7 +46,7 @@ def kafka_can_run() -> None:
 @pytest.fixture(scope="session")
 def kafka(kafka_can_run: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """The one broker of the test run. Do not stop or kill it: take `new_kafka` for that."""
-    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), port=0) as broker:
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), port=0, java_options=[SHORT_LIVED]) as broker:
         yield broker
 
 
@@ -53,7 +60,7 @@ def new_kafka(kafka_can_run: None, tmp_path: Path) -> Iterator[NewKafka]:
     made: list[EmbeddedKafka] = []
 
     def make(name: str = "kafka", **options: Any) -> EmbeddedKafka:
-        made.append(EmbeddedKafka(tmp_path / name, **{"port": 0, **options}))
+        made.append(EmbeddedKafka(tmp_path / name, **{"port": 0, "java_options": [SHORT_LIVED], **options}))
         return made[-1]
 
     yield make

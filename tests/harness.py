@@ -69,8 +69,13 @@ def metric(service: Service, name: str, **labels: str) -> float | None:
     return None
 
 
+#: a JVM that lives for seconds does better not to optimise
+SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 #: quick to start and small: the tests' landings are
-LAND: dict[str, Any] = {"trigger_seconds": 0.2, "spark": {"spark.master": "local[2]", "spark.driver.memory": "1g"}}
+LAND: dict[str, Any] = {
+    "trigger_seconds": 0.2,
+    "spark": {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.driver.defaultJavaOptions": SHORT_LIVED},
+}
 
 
 class Fleet:
@@ -81,6 +86,7 @@ class Fleet:
         source: Mapping[str, Any] | None = None, group: Mapping[str, Any] | None = None,
         kafka: Mapping[str, Any] | None = None, registry: str = "",
         lake: Mapping[str, Any] | None = None, land: Mapping[str, Any] | None = None,
+        control: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.directory = directory
         self.group = f"{name}-group"
@@ -109,7 +115,7 @@ class Fleet:
                 }
             },
             "state_directory": str(directory / "state"),
-            "control": {"port": free_port()},
+            "control": {"port": free_port(), **(control or {})},
         }
         if registry:
             raw["schema_registry"] = {"url": registry}
@@ -130,6 +136,11 @@ class Fleet:
         """Other settings for every source, as of its next start."""
         for source in self._raw["sources"].values():
             source.update(settings)
+        self._save()
+
+    def set_source(self, source: str, kind: str, config: Mapping[str, Any]) -> None:
+        """One source of another kind."""
+        self._raw["sources"][source] |= {"kind": kind, "config": dict(config)}
         self._save()
 
     # -- processes ---------------------------------------------------------------------------------------
@@ -157,8 +168,15 @@ class Fleet:
         other._save()
         return other
 
-    def control(self) -> Service:
-        return self._start(services.control(self.settings, self.config, self.directory / "logs"), {})
+    def control(self, port: int | None = None, **environment: str) -> Service:
+        """The API; at another port it is another replica."""
+        service = services.control(self.settings, self.config, self.directory / "logs")
+        if port is not None:
+            service.command += ["--port", str(port)]
+            service.http_port = port
+        service.start(environment)
+        self._started.append(service)
+        return service
 
     def _start(self, service: Service, environment: Mapping[str, str]) -> Service:
         if any(s.name == service.name and s.is_running for s in self._started):

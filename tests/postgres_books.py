@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from lowwater_extractor.sources.postgres.lsn import Lsn, parse_lsn
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.services import Service
 from lowwater_fleet.verify import Decoder
+from tests.beside import beside
 from tests.harness import Fleet, get, wait_until
 from tests.postgres import Database
 from tests.postgres_fleet import postgres_fleet
@@ -57,12 +58,10 @@ class Books:
             ((n,),) = connection.execute("UPDATE counter SET n = n + 1 RETURNING n").fetchall()
             connection.execute("INSERT INTO ledger (n, note) SELECT %s, 'é' FROM generate_series(0, %s)", (n, n % 4))
 
-    @contextmanager
-    def written(self) -> Iterator[None]:
+    def written(self) -> AbstractContextManager[None]:
         """By a client that comes back whenever it is thrown out."""
-        is_over = threading.Event()
 
-        def work() -> None:
+        def work(is_over: threading.Event) -> None:
             while not is_over.is_set():
                 try:
                     with self.database.connect() as connection:
@@ -72,13 +71,7 @@ class Books:
                 except psycopg.Error:
                     time.sleep(0.02)
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
+        return beside(work)
 
     def count(self) -> int:
         ((n,),) = self.database.execute("SELECT n FROM counter")

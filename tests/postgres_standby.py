@@ -7,11 +7,11 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 
 from lowwater_fleet.postgres import EmbeddedPostgres
 from lowwater_fleet.process_tree import children
+from tests.beside import beside
 from tests.harness import wait_until
 from tests.postgres import Database, NewPostgres
 
@@ -63,21 +63,13 @@ class SlowStandby:
         ((count,),) = self.database.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
         return int(count)
 
-    @contextmanager
-    def slow(self, seconds: float = 0.25) -> Iterator[None]:
+    def slow(self, seconds: float = 0.25) -> AbstractContextManager[None]:
         """It answers only now and then."""
-        is_over = threading.Event()
 
-        def work() -> None:
+        def work(is_over: threading.Event) -> None:
             while not is_over.wait(seconds / 4):
                 self.hang()
                 is_over.wait(seconds)
                 self.go_on()
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
+        return beside(work)

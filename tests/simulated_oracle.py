@@ -93,6 +93,11 @@ class SimulatedOracle:
         self.history: list[tuple[int, str, int, list[Any]]] = []
         self.asked: list[str] = []
         self.gone: set[tuple[int, int]] = set()
+        #: threads whose instance is gone, and which nobody has recovered
+        self.lost: set[int] = set()
+        #: transactions without an instance: prepared, and being rolled back
+        self.in_doubt: list[tuple[int, int, int]] = []
+        self.dead: list[tuple[int, int, int]] = []
         self.pdb, self.container = "", 0
         #: further questions → their answers
         self.answers: dict[str, Rows] = {}
@@ -244,6 +249,7 @@ class SimulatedOracle:
             d.SQL_SCN: self._current_scn, d.SQL_DATABASE: self._database, d.SQL_THREADS: self._threads,
             d.SQL_ONLINE: self._online, d.SQL_ARCHIVED: self._archived, d.SQL_ARCHIVED_ONE: self._archived_one,
             d.SQL_ENDED: self._ended, d.SQL_OPEN: self._open, d.SQL_CONTAINER: self._container,
+            d.SQL_INSTANCES: self._instances, d.SQL_IN_DOUBT: self._in_doubt, d.SQL_DEAD: self._dead,
         }  # fmt: skip
         self._check_granted(sql)
         if sql in self.answers:
@@ -301,6 +307,15 @@ class SimulatedOracle:
     def _open(self) -> Rows:
         return [(w.thread, *w.xid, w.start, self.container) for w in self.open.values()]
 
+    def _instances(self) -> Rows:
+        return [(t.number,) for t in self.threads.values() if t.is_open and t.number not in self.lost]
+
+    def _in_doubt(self) -> Rows:
+        return [(".".join(map(str, xid)), self.container) for xid in self.in_doubt]
+
+    def _dead(self) -> Rows:
+        return [(*xid, self.container) for xid in self.dead]
+
     def _container(self, name: str) -> Rows:
         return [(self.container, "READ WRITE")] if name == self.pdb else []
 
@@ -348,6 +363,9 @@ class SimulatedOracle:
 
     def _online_path(self, log: SimulatedLog) -> str:
         return f"/redo/{log.thread}_{log.sequence}.log"
+
+    def frames(self, sql: str, schema: Any, rows_max: int, **binds: Any) -> Iterator[Any]:
+        raise SourceError(f"only SimulatedCopies has rows for {sql!r}")
 
     def close(self) -> None:
         """Nothing is held."""

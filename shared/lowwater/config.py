@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -126,8 +127,9 @@ class LandConfig(Model):
     http: HttpConfig = HttpConfig()
 
 
-class GroupConfig(Model):
-    sources: list[Name] = Field(min_length=1)
+class GroupSettings(Model):
+    """All of a group but its sources."""
+
     memory_bytes_max: int = Field(default=64 * MEBIBYTE, ge=65536, description="buffers beyond this go to disk")
     spool_bytes_max: int = Field(default=20 * 1024 * MEBIBYTE, ge=1, description="beyond this reading is paused")
     spool_directory: Path | None = None
@@ -141,9 +143,33 @@ class GroupConfig(Model):
     land: LandConfig = LandConfig()
 
 
+class GroupConfig(GroupSettings):
+    sources: list[Name] = Field(min_length=1)
+
+
+class Role(StrEnum):
+    VIEW = "view"
+    OPERATE = "operate"
+
+
+class TokenConfig(Model):
+    """Who may call the API, and to do what."""
+
+    name: str = Field(min_length=1, description="of whoever holds it: it is in the log beside what they did")
+    role: Role = Role.VIEW
+    token: Annotated[str, AfterValidator(lambda v: check_reference("token", v))] = Field(
+        min_length=1, description="a reference: ${env:NAME} or ${file:/path}"
+    )
+
+
 class ControlConfig(Model):
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
+    tokens: list[TokenConfig] = Field(default=[], description="needed wherever `host` is not loopback")
+    body_bytes_max: int = Field(default=1 * MEBIBYTE, ge=1024, description="of one request")
+    requests_per_second: float = Field(
+        default=50.0, gt=0, description="of one client; it may save up ten seconds' worth"
+    )
 
 
 class Settings(BaseSettings):

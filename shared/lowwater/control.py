@@ -15,6 +15,7 @@ from lowwater.errors import ControlConflictError
 from lowwater.record_codec import RecordCodec
 from lowwater.records import Control, Wanted
 from lowwater.times import now_us
+from lowwater.words import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class ControlFold:
 
     def __init__(self) -> None:
         self._states: dict[tuple[str, str], ControlState] = {}
+
+    @property
+    def states(self) -> dict[tuple[str, str], ControlState]:
+        """By kind and name."""
+        return dict(self._states)
 
     def get(self, kind: str, name: str) -> ControlState:
         return self._states.get((kind, name)) or initial(kind, name)
@@ -76,8 +82,19 @@ class ControlReader:
         self._consumer.close()
 
 
-def _write(kafka: KafkaConfig, key: bytes, value: bytes) -> int:
-    """The offset that it got; durable when it returns."""
+def next_word(last: ControlState, kind: str, name: str, change: Change) -> Control:
+    """The record that says it: it names the version that it changes."""
+    return replace(change(last.control), kind=kind, name=name, changes_version=last.version, at_us=now_us())
+
+
+def conflict(kind: str, name: str) -> ControlConflictError:
+    return ControlConflictError(
+        f"{kind} {name} was changed by somebody else at the same moment", hint="look at it again, then repeat"
+    )
+
+
+def commit_word(kafka: KafkaConfig, key: bytes, value: bytes) -> int:
+    """The offset that it got; durable when it returns. Whether it counts is known once it is read back."""
     results: list[tuple[KafkaError | None, Message]] = []
     producer = Producer({"enable.idempotence": True, "acks": "all", **client_settings(kafka)})
     producer.produce(topics.CONTROL, key=key, value=value, on_delivery=lambda *result: results.append(result))
@@ -88,17 +105,14 @@ def _write(kafka: KafkaConfig, key: bytes, value: bytes) -> int:
     return message.offset() or 0
 
 
-def commit_control(
-    kafka: KafkaConfig, codec: RecordCodec, kind: str, name: str, change: Callable[[Control], Control]
-) -> ControlState:
+def commit_control(kafka: KafkaConfig, codec: RecordCodec, kind: str, name: str, change: Change) -> ControlState:
     """Write a changed state and read it back: durable when it returns, else ControlConflictError."""
     fold = ControlFold()
     messages, _ = read_to_end(kafka, topics.CONTROL)
     for message in messages:
         fold.apply(codec.decode(message.value() or b"", Control))
     last = fold.get(kind, name)
-    wanted = replace(change(last.control), kind=kind, name=name, changes_version=last.version, at_us=now_us())
-    offset = _write(kafka, codec.key(name), codec.encode(wanted))
+    offset = commit_word(kafka, codec.key(name), codec.encode(next_word(last, kind, name, change)))
     fold = ControlFold()
     won = False
     for message in read_to_end(kafka, topics.CONTROL)[0]:
@@ -107,8 +121,5 @@ def commit_control(
         if message.offset() == offset:
             won = accepted
     if not won:
-        raise ControlConflictError(
-            f"{kind} {name} was changed by somebody else at the same moment",
-            hint="look at it again, then repeat",
-        )
+        raise conflict(kind, name)
     return fold.get(kind, name)

@@ -7,6 +7,7 @@
     │   ├── FencedError             another process with our transactional id took over
     │   ├── BusDoubtError           the result of a Kafka transaction is not known: start anew
     │   ├── BusFatalError           the client cannot go on
+    │   ├── TopicMissingError       a topic is not there, or not yet
     │   └── HangingTransactionError an open Kafka transaction hides the end of a topic
     ├── CodecError                  a value does not fit its type, bytes do not fit their schema
     │   └── SchemaError             a schema is unknown or contradicts itself
@@ -103,6 +104,10 @@ class BusDoubtError(BusError):
 
 
 class BusFatalError(BusError):
+    pass
+
+
+class TopicMissingError(BusError):
     pass
 
 

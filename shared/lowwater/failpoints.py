@@ -29,6 +29,9 @@ FAIL_POINTS: dict[str, str] = {
     "incremental.some_rows": "some rows of a sync read, none published",
     "incremental.rows_read": "all rows of a sync read, none published",
     "incremental.moved": "a sync and its cursors are durable",
+    "turso.file_named": "a file has got the name by which it is known, nothing was read yet",
+    "turso.some_pruned": "some of the changes that are durable in Kafka are deleted from the file, others not yet",
+    "turso.pruned": "all changes that are durable in Kafka are deleted from the file",
     "merger.after_init": "fenced the predecessor, progress not yet read",
     "merger.released": "released records produced, no progress",
     "merger.progress_produced": "progress produced, Kafka transaction not yet committed",
@@ -54,6 +57,9 @@ FAIL_POINTS: dict[str, str] = {
     "copy.manifest_created": "a copy's manifest is there, its answer not yet looked at",
     "copy.landed_produced": "a copy's Landed produced, Kafka transaction not yet committed",
     "copy.mirrored": "a copy's Landed is committed to the ledger topic",
+    "control.before_write": "the API took an operator's word, and has written nothing",
+    "control.written": "the word is in the control topic, neither read back nor answered",
+    "control.position_changed": "a source's position was changed or forgotten, the answer is not out",
     "sweep.some_deleted": "some of the files that nobody needs are deleted, others not yet",
 }
 

@@ -7,6 +7,7 @@ import sys
 
 import structlog
 
+from lowwater import tracing
 from lowwater.config import Settings
 from lowwater.errors import ConfigError
 
@@ -25,6 +26,7 @@ def configure(settings: Settings, **context: str) -> structlog.stdlib.BoundLogge
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            tracing.add_ids,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             renderer,

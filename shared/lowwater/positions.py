@@ -34,9 +34,20 @@ class Order(NamedTuple):
         major, minor = ORDER_PAIR.unpack(data)
         return cls(major, minor)
 
+    @classmethod
+    def parse(cls, text: str) -> Order:
+        """As `str` writes it: `17.3`, or `17.*` for a mark. ValueError if it is not that."""
+        major, dot, minor = text.partition(".")
+        order = cls(int(major), U64_MAX if minor == "*" else int(minor))
+        if not dot or not (0 <= order.major <= U64_MAX and 0 <= order.minor <= U64_MAX):
+            raise ValueError(f"{text!r} is not an order: major.minor, or major.* for a mark")
+        return order
+
     def __str__(self) -> str:
         return f"{self.major}.{'*' if self.minor == U64_MAX else self.minor}"
 
 
 #: below every commit and every mark
 ORDER_MIN = Order(0, 0)
+#: above them all: the place of something that is not known yet
+ORDER_MAX = Order(U64_MAX, U64_MAX)

@@ -31,12 +31,13 @@ from lowwater.records import (
     SchemaEntry,
     Skipped,
     SourceNote,
+    Status,
     TableCopies,
 )
 
 RECORDS: tuple[type, ...] = (
     Commit, Abandon, Skipped, Copied, Chunk, TableCopies, SourceNote, Mark, Position, Progress, Control, SchemaEntry,
-    OrderKey, Prepared, Landed, Aborted,
+    OrderKey, Prepared, Landed, Aborted, Status,
 )  # fmt: skip
 
 R = TypeVar("R")

@@ -106,6 +106,13 @@ class TableCopy:
     is_copied: bool
     #: the operator's request that it answers, if any
     request: str = ""
+    #: an operator's word: nothing more of it is read, and it does not begin anew by itself
+    is_cancelled: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more comes of it."""
+        return self.is_copied or self.is_cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,17 +269,25 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
-    """An operator wants this table copied anew, whatever was copied before."""
+    """An operator wants this table copied anew, whatever was copied before; or its copy cancelled."""
 
     table: str
     request: str
     reason: str
+    is_cancel: bool = False
 
 
 class Wanted(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     STOPPED = "stopped"
+    #: as if it had never been there, but for what it left in its topics
+    REMOVED = "removed"
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing is to run for it."""
+        return self in (Wanted.STOPPED, Wanted.REMOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +304,22 @@ class Control:
     reason: str = ""
     at_us: int = 0
     copies: tuple[CopyRequest, ...] = ()
+    #: another one than before: its session is to begin anew
+    restart: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a service shows of itself, about once a second; one that is silent is down."""
+
+    #: extractor, merger, spark, runner
+    service: str
+    #: the source or the group that it serves
+    name: str
+    state: str
+    at_us: int
+    #: JSON: what its `/status` shows
+    shown: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,5 +383,5 @@ class SchemaEntry:
 
 Record = (
     Commit | Abandon | Skipped | Copied | Chunk | TableCopies | SourceNote | Mark | Position | Progress | Control
-    | SchemaEntry | OrderKey | Prepared | Landed | Aborted
+    | SchemaEntry | OrderKey | Prepared | Landed | Aborted | Status
 )  # fmt: skip

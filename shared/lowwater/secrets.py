@@ -20,6 +20,25 @@ def is_secret_name(name: str) -> bool:
     return bool(_SECRET_NAME.search(name)) and not name.endswith((".location", "_file", ".url", ".uri"))
 
 
+#: user and password inside a URL
+_IN_URL = re.compile(r"(?<=://)([^/@\s:]*:)([^@/\s]+)(?=@)")
+
+
+def check_url(value: str) -> str:
+    """A URL may name a user; its password is a reference, too."""
+    found = _IN_URL.search(value)
+    if found and not _REFERENCE.fullmatch(found[2]):
+        raise ValueError("a URL with a password in it: write ${env:NAME} or ${file:/path} in its place")
+    return value
+
+
+def redacted(name: str, value: str) -> str:
+    """What may be shown of a setting: references as they are, values of secrets never."""
+    if value and is_secret_name(name) and not _REFERENCE.fullmatch(value):
+        return "***"
+    return _IN_URL.sub(lambda found: found[0] if _REFERENCE.fullmatch(found[2]) else f"{found[1]}***", value)
+
+
 def check_reference(name: str, value: str) -> str:
     """A setting that holds a secret must be a reference as a whole."""
     if value and is_secret_name(name) and not _REFERENCE.fullmatch(value):

@@ -18,13 +18,14 @@ from typing import Any, ClassVar
 import structlog
 from prometheus_client import Counter
 
-from lowwater import config, logs
+from lowwater import __version__, config, logs, metrics, tracing
 from lowwater.bus.admin import Admin
 from lowwater.config import HttpConfig, KafkaConfig, Settings
 from lowwater.control import ControlReader
 from lowwater.errors import BusError, FencedError, LowwaterError
 from lowwater.health import Health, serve
 from lowwater.record_codec import RecordCodec
+from lowwater.reporting import Reporter
 from lowwater.schemas import SchemaStore, open_store
 from lowwater.topics import Topic
 
@@ -39,6 +40,8 @@ class SessionService(ABC):
 
     #: what it serves, as the control topic calls it: `source` or `group`
     kind: ClassVar[str]
+    #: what it is: `extractor`, `merger` or `spark`
+    service: ClassVar[str]
 
     def __init__(self, settings: Settings, name: str, http: HttpConfig, errors: Counter) -> None:
         self.name = name
@@ -52,6 +55,10 @@ class SessionService(ABC):
         self._store: SchemaStore
         self._codec: RecordCodec
         self._control: ControlReader
+        self._reporter: Reporter | None = None
+        self._restart = ""
+        metrics.BUILD.labels(self.service, name, __version__).set(1)
+        metrics.READY.labels(self.service, name).set_function(lambda: float(self.health.readiness()[0]))
 
     @abstractmethod
     def _topics(self) -> list[Topic]:
@@ -75,9 +82,20 @@ class SessionService(ABC):
         signal.signal(signal.SIGINT, self._on_stop)
         self._log.info("started", http_port=serve(self.health, self._http))
         self._prepare()
+        try:
+            return self._run_sessions()
+        finally:
+            if self._reporter is not None:
+                self._reporter.stop()
+
+    def _run_sessions(self) -> int:
         while not self._is_stopping:
+            wanted = self._control.fold.get(self.kind, self.name).control
+            if wanted.wanted.is_at_rest:
+                break  # also one that has failed
+            self._restart = wanted.restart
             try:
-                if not self._run_session():
+                if not self._run_session() and not self.is_restarted:
                     break
             except FencedError as error:
                 self._failed(error)
@@ -97,6 +115,11 @@ class SessionService(ABC):
         """Whether the next session can begin without an operator's word."""
         return False
 
+    @property
+    def is_restarted(self) -> bool:
+        """An operator wants the session to begin anew."""
+        return not self._is_stopping and self._control.fold.get(self.kind, self.name).control.restart != self._restart
+
     def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:
         self._is_stopping = True
 
@@ -107,11 +130,22 @@ class SessionService(ABC):
         self._store = open_store(self._settings)
         self._codec = self._store.record_codec()
         self._control = ControlReader(self.kafka, self._codec)
+        self._reporter = Reporter(self.kafka, self._codec, self.service, self.name, self._said)
+        self._reporter.start()
+
+    def _said(self) -> dict[str, Any]:
+        is_ready, why = self.health.readiness()
+        is_live, tick = self.health.live()
+        return {**self.health.status(), "ready": is_ready, "ready_why": why, "live": is_live, "live_why": tick}
 
     def _failed(self, error: LowwaterError) -> None:
         self._log.error("failed", **error.fields())
         self._errors.labels(self.name, type(error).__name__).inc()
         self.health.not_ready(str(error))
+        # asked at each scrape: it has ended once the service is ready again, however it came to that
+        metrics.FAILED.clear()
+        failed = metrics.FAILED.labels(self.service, self.name, type(error).__name__)
+        failed.set_function(lambda: float(not self.health.readiness()[0]))
         self.health.show({self.kind: self.name, "state": "failed", "error": error.fields()})
 
     def _wait_for_word(self) -> None:
@@ -146,6 +180,7 @@ def run_service(
     try:
         settings = config.load(arguments.config)
         logs.configure(settings)
+        tracing.configure(program.removeprefix("lowwater-"))
         code = make(settings, arguments.name, arguments.http_port, **chosen).run()
     except LowwaterError as error:
         sys.stderr.write(f"{program}: {error}\n")

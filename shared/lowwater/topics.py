@@ -9,7 +9,8 @@
 | `lowwater.<group>.progress` | merger | merger, control |
 | `lowwater.<group>.ledger` | spark | extractor, control |
 | `lowwater.schemas` | extractor, merger, control | all |
-| `lowwater.control` | control | extractor, merger, fleet |
+| `lowwater.control` | control, fleet | extractor, merger, spark, fleet, control |
+| `lowwater.status` | extractor, merger, spark, fleet | control, fleet |
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lowwater.config import MEBIBYTE, GroupConfig, SourceConfig
 PREFIX = "lowwater"
 SCHEMAS = f"{PREFIX}.schemas"
 CONTROL = f"{PREFIX}.control"
+STATUS = f"{PREFIX}.status"
 
 #: a row beyond this stops its source
 MESSAGE_BYTES_MAX = 16 * MEBIBYTE
@@ -29,6 +31,8 @@ MESSAGE_OVERHEAD_BYTES = MEBIBYTE
 
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACTED = {"cleanup.policy": "compact"}
+#: said again every second, so what is older is of no use; a segment must end before it can be deleted
+_PASSING = {"cleanup.policy": "delete", "retention.ms": "600000", "segment.ms": "600000"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ def land_group(group: str) -> str:
 
 
 def shared_topics() -> list[Topic]:
-    return [Topic(SCHEMAS, 1, _KEPT), Topic(CONTROL, 1, _KEPT)]
+    return [Topic(SCHEMAS, 1, _KEPT), Topic(CONTROL, 1, _KEPT), Topic(STATUS, 1, _PASSING)]
 
 
 def source_topics(source: str, config: SourceConfig) -> list[Topic]:

@@ -88,7 +88,8 @@ class TableWriter:
     def add(self, rows: pa.Table) -> None:
         self._held.append(rows)
         self._held_rows += rows.num_rows
-        self.held_bytes += rows.nbytes
+        # not `nbytes`: it reads the offsets of arrays without items too, and the JVM sends none for those
+        self.held_bytes += rows.get_total_buffer_size()
         if self._held_rows >= ROW_GROUP_ROWS:
             self.write_held()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from lowwater import topics
+from lowwater import topics, tracing
 from lowwater.codec.wire import schema_id_of
 from lowwater.config import Settings
 from lowwater.errors import FencedError, LandingConflictError, LandingError
@@ -27,7 +28,7 @@ from lowwater_spark.land_task import LandTask, TaskParams, TaskReport
 from lowwater_spark.ledger import Draft, commit_draft, land_attempt, table_version
 from lowwater_spark.mirror import Mirror
 from lowwater_spark.peek import peek
-from lowwater_spark.plan import end_of, ordered_rows
+from lowwater_spark.plan import end_of, largest_value, ordered_rows
 from lowwater_spark.reports import report_batch, run_tasks, task_tag
 from lowwater_spark.session import kafka_options
 from lowwater_spark.stitch import Stitched, stitch
@@ -125,8 +126,10 @@ class Landing:
                 return None
             known[tail.gsn] = commit
             frames.insert(0, self._again(tail))
-        self._prepare(expected_rows)
-        ran = self._run(frames, known, [] if tail is None else tail.held)
+        with self._step("prepare"):
+            self._prepare(expected_rows)
+        with self._step("write"):
+            ran = self._run(frames, known, [] if tail is None else tail.held)
         if ran.result.last is None:
             return None
         self._remember_tail(ran.result)
@@ -139,7 +142,7 @@ class Landing:
     def _look_at(self, values: list[bytes], *, is_again: bool) -> None:
         """What the first records are, so that the first landing need not be run twice to find out.
 
-        Where a landing has failed before, large values behind them may have been too much: now they are weighed.
+        Where a landing has failed before, large values behind them may have been too much: now all are looked at.
         """
         if values:
             self._value_bytes_max = None if is_again else max(map(len, values))
@@ -187,6 +190,8 @@ class Landing:
         """
         tables = self._tables()
         known = dict(known)
+        if self._value_bytes_max is None:
+            self._value_bytes_max = max(map(largest_value, frames))
         while True:
             reports = [*held, *(report for frame in frames for report in self._tasks(frame, tables, known))]
             result = stitch(reports, self._chain.head.gsn, known)
@@ -235,8 +240,9 @@ class Landing:
     def _set_batch_size(self, session: SparkSession) -> None:
         """Spark weighs a batch by asking every column after every row: only where values are large is that worth it."""
         largest = self._value_bytes_max
+        assert largest is not None
         rows, limit = _BATCH_ROWS, _BATCH_BYTES
-        if largest is not None and largest <= VALUE_BYTES_SMALL:
+        if largest <= VALUE_BYTES_SMALL:
             rows, limit = min(rows, _BATCH_BYTES // max(1, largest)), _NO_LIMIT
         # a stream works on a copy of the session: settings of the first would not reach it
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
@@ -274,8 +280,10 @@ class Landing:
             copied=tuple(c for r in reports for c in r.copied),
             versions=tuple((id_, table_version(self._avro(id_))) for id_ in {f.schema_id for f in files}),
         )
-        manifest = self._commit_draft(draft)
-        self._mirror.landed(manifest)
+        with self._step("commit"):
+            manifest = self._commit_draft(draft)
+        with self._step("mirror"):
+            self._mirror.landed(manifest)
         self._attempt = ""
         self._start = manifest.landed.offset
         self._chain.write_checkpoint_if_due()
@@ -292,6 +300,11 @@ class Landing:
                 raise FencedError(f"{error.what}; {fenced.what}", position=error.position, hint=error.hint) from error
             raise
 
+    @contextmanager
+    def _step(self, step: str) -> Iterator[None]:
+        with metrics.STEP_SECONDS.labels(self._group, step).time(), tracing.span(f"land {step}", group=self._group):
+            yield
+
     def _measure(self, manifest: Manifest, reports: list[TaskReport], seconds: float) -> None:
         rows = sum(f.rows for f in manifest.files)
         metrics.LANDINGS.labels(self._group).inc()
@@ -300,6 +313,7 @@ class Landing:
         metrics.FILES.labels(self._group).inc(len(manifest.files))
         metrics.BYTES.labels(self._group).inc(sum(f.bytes for f in manifest.files))
         metrics.GSN.labels(self._group).set(manifest.gsn)
+        metrics.COMMIT_TIME.labels(self._group).set(manifest.commit_ts_us / 1e6)
         metrics.SECONDS.labels(self._group).observe(seconds)
         metrics.LATENCY.labels(self._group).observe(max(0.0, (now_us() - manifest.commit_ts_us) / 1e6))
         _log.info(

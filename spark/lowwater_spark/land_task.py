@@ -239,7 +239,7 @@ class LandTask:
             return
         self._carried.append(block)
         self._carried_rows += len(block.gsn)
-        self._carried_bytes += block.batch.nbytes
+        self._carried_bytes += block.batch.get_total_buffer_size()
         is_large = self._carried_rows > CARRY_ROWS_MAX or self._carried_bytes > CARRY_BYTES_MAX
         if is_large or gsn in self.report.too_large:
             self.report.too_large.add(gsn)

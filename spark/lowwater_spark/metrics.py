@@ -12,12 +12,21 @@ BYTES = Counter("lowwater_land_bytes_total", "bytes of those files", _GROUP)
 ERRORS = Counter("lowwater_land_errors_total", "errors by class", ["group", "error"])
 SESSIONS = Counter("lowwater_land_sessions_total", "starts, also after a doubt about Kafka", _GROUP)
 GSN = Gauge("lowwater_land_gsn", "the last gsn landed", _GROUP)
+COMMIT_TIME = Gauge(
+    "lowwater_land_commit_timestamp_seconds", "commit time of the newest transaction that has landed", _GROUP
+)
 BEHIND = Gauge("lowwater_land_behind_records", "records of the ordered topic that have not landed", _GROUP)
 SECONDS = Histogram(
     "lowwater_land_seconds",
     "of one landing",
     _GROUP,
     buckets=(0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
+)
+STEP_SECONDS = Histogram(
+    "lowwater_land_step_seconds",
+    "of one landing, by step: prepare, write (read, decode, check, Parquet), commit (the manifest), mirror",
+    [*_GROUP, "step"],
+    buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
 )
 LATENCY = Histogram(
     "lowwater_land_commit_to_visible_seconds",

@@ -87,6 +87,13 @@ def ordered_rows(records: DataFrame, control_ids: Mapping[str, int], tables: Map
     )
 
 
+def largest_value(records: DataFrame) -> int:
+    """In bytes; nothing is decoded."""
+    found = records.agg(F.max(F.octet_length("value"))).first()
+    assert found is not None
+    return found[0] or 0
+
+
 def end_of(records: DataFrame, commit_id: int, gsn: int) -> tuple[int | None, bytes | None]:
     """The last offset, and the Commit value of this transaction if it is there: nothing else is decoded."""
     place = from_avro(body("key"), record_schemas()[OrderKey.__name__], {"mode": "FAILFAST"})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+from zipimport import zipimporter
 
 import pyarrow as pa
 
@@ -26,4 +28,19 @@ def report_batch(report: object) -> pa.RecordBatch:
 
 def run_tasks(frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> list[Any]:
     """The reports of all tasks, once all have ended."""
-    return [pickle.loads(row.report) for row in frame.mapInArrow(task, "report binary").collect()]
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from task(batches)
+        forget_zips()
+
+    return [pickle.loads(row.report) for row in frame.mapInArrow(run, "report binary").collect()]
+
+
+def forget_zips() -> None:
+    """Spark's own jar is on the path of its workers, and each task begins with reading the list of its files again.
+
+    That takes longer than a small landing. Python makes such an entry anew where an import asks for it.
+    """
+    cache = sys.path_importer_cache
+    for path in [path for path, finder in cache.items() if isinstance(finder, zipimporter)]:
+        del cache[path]

@@ -53,6 +53,7 @@ class LandService(SessionService):
     """One group's."""
 
     kind = "group"
+    service = "spark"
 
     def __init__(self, settings: Settings, group: str, http_port: int | None = None, once: bool = False) -> None:
         self.group = group
@@ -190,6 +191,9 @@ class LandService(SessionService):
             if not query.status["isTriggerActive"]:
                 self.health.tick()
             self._show_beside()
+            self._control.poll()
+            if self.is_restarted or self._control.fold.get(self.kind, self.group).control.wanted.is_at_rest:
+                break
             if self._copies.fenced is not None:
                 raise self._copies.fenced  # where nothing is landed, only the copies hear of it
         return False
@@ -237,6 +241,8 @@ class LandService(SessionService):
             }
             self._rate = [*self._rate[-9:], (time.monotonic(), self._last["rows"])]
         elif chain is not None:
+            metrics.GSN.labels(self.group).set(chain.head.gsn)
+            metrics.COMMIT_TIME.labels(self.group).set(chain.head.commit_ts_us / 1e6)
             self._last = {"n": chain.head.n, "gsn": chain.head.gsn, "offset": chain.head.landed.offset}
         behind = max(0, ends.last() - self._last["offset"])
         metrics.BEHIND.labels(self.group).set(behind)

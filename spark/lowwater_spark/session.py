@@ -8,11 +8,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from lowwater import class_archive
 from lowwater.config import KafkaConfig, LandConfig
 from lowwater.errors import ConfigError
 from lowwater.secrets import resolve
 
 JARS_VARIABLE = "LOWWATER_SPARK_JARS"
+#: what `class_archive.py` makes: a start that has it costs half
+ARCHIVE = Path(sys.prefix) / "spark.jsa"
 
 _JAVA = " ".join(
     (
@@ -30,6 +33,9 @@ _JAVA = " ".join(
 _DEFAULTS = {
     "spark.master": "local[*]",
     "spark.driver.memory": "2g",
+    # a worker that dies says where it was
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     # a compaction must not hold up the landings beside it
     "spark.scheduler.mode": "FAIR",
     "spark.ui.enabled": "false",
@@ -67,7 +73,10 @@ def spark_session(name: str, config: LandConfig) -> SparkSession:
         # a fail point in a task kills the application, not only the worker that the task runs in
         os.environ["LOWWATER_FAIL_PID"] = str(os.getpid())
     builder = SparkSession.builder.appName(name).config("spark.jars", _jars())
-    for setting, value in {**_DEFAULTS, **config.spark}.items():
+    settings = {**_DEFAULTS, **config.spark}
+    java = [settings["spark.driver.extraJavaOptions"], *class_archive.options(ARCHIVE)]
+    settings["spark.driver.extraJavaOptions"] = " ".join(java)
+    for setting, value in settings.items():
         if not setting.startswith("kafka."):
             builder = builder.config(setting, value)
     session = builder.getOrCreate()
@@ -141,7 +150,7 @@ def kafka_options(kafka: KafkaConfig, land: LandConfig, topic: str) -> dict[str,
         "subscribe": topic,
         "failOnDataLoss": "true",
         "kafka.isolation.level": "read_committed",
-        "kafka.max.poll.records": "5000",
+        "kafka.max.poll.records": "25000",
         "kafka.max.partition.fetch.bytes": str(8 << 20),
         # what a task is to read is there: it only ever waits for the marker that ends a Kafka transaction
         "kafka.fetch.max.wait.ms": "10",

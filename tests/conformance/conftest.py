@@ -10,7 +10,7 @@ from tests.conformance.kit import Encoders, Kit, Reading, Setup
 from tests.conformance.kits import KITS
 
 
-@pytest.fixture(params=KITS, ids=[kit.kind for kit in KITS])
+@pytest.fixture(params=KITS, ids=[getattr(kit, "name", kit.kind) for kit in KITS])
 def kit(request: pytest.FixtureRequest) -> Kit:
     found: Kit = request.param
     return found

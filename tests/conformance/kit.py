@@ -18,6 +18,7 @@ import fastavro
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.encoder import TableEncoder
+from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.codec.varint import long
 from lowwater.codec.wire import HEADER_SIZE, schema_id_of
@@ -90,6 +91,7 @@ class Encoders:
 
     def __init__(self) -> None:
         self.notes: dict[str, bytes] = {}
+        self.rules = ColumnRules()
         self._encoders: dict[TableSchema, TableEncoder] = {}
         self._schemas: dict[SchemaId, tuple[str, Any]] = {}
 

@@ -11,7 +11,7 @@ from lowwater_extractor.sources import KINDS, open_source
 
 
 def test_every_kind_has_a_kit() -> None:
-    assert sorted(KINDS) == sorted(kit.kind for kit in KITS)
+    assert sorted(KINDS) == sorted({kit.kind for kit in KITS})
 
 
 def test_a_kind_that_does_not_exist_is_refused_with_those_that_do() -> None:

@@ -53,6 +53,6 @@ def test_the_bank_is_in_balance_at_every_version(new_fleet: NewFleet, tmp_path: 
     wait_until(f"{verdict.transactions} transactions in the lake; {fleet.log_tails()}", has_landed)
     source = fleet.sources[0]
     history = read_history(fleet.clusters[source] / "history.jsonl")
-    checked = check(Lake.open(config), source, history, None, print)
+    checked = check(Lake.open(config), source, history, None, [], print)
     assert checked.is_good, checked.problems
     assert {thread for thread, _ in history} == set(range(1, THREADS + 1))

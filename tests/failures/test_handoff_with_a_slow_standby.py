@@ -18,11 +18,12 @@ import pytest
 from lowwater_fleet import operate_cli
 from lowwater_fleet.kafka import EmbeddedKafka
 from tests.harness import Fleet, skip_without_spark, wait_until
-from tests.integration.postgres.reading import Transactions, reading
+from tests.integration.postgres.reading import reading
 from tests.lake_beside import LakeBeside
 from tests.postgres import Database, NewPostgres
 from tests.postgres_fleet import postgres_fleet
 from tests.postgres_standby import SlowStandby
+from tests.versions import Transactions
 
 ACCOUNTS, WRITERS = 200, 6
 COPIES = 2

@@ -14,12 +14,9 @@ POINTS = [name for name in FAIL_POINTS if name.startswith("land.")]
 KILLED = -9
 
 
-#: on S3 those around a step of the store; `make test-long` goes through all of them there, too
-STORE_POINTS = ["land.some_files", "land.files_written", "land.manifest_created"]
-
-
+@pytest.mark.parametrize("landed", ["local"], indirect=True)
 def test_killed_at_every_fail_point_with_and_without_the_checkpoint(landed: Landed) -> None:
-    _kill_at(landed, POINTS if landed.is_local else STORE_POINTS)
+    _kill_at(landed, POINTS)
 
 
 @pytest.mark.long

@@ -124,6 +124,7 @@ def test_the_same_with_many_kills(fleet: Fleet, database: Database) -> None:
 
 
 @newest
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_killed_while_chunks_are_planned_and_while_copies_become_readable(fleet: Fleet, database: Database) -> None:
     bench = Pgbench(database)

@@ -66,17 +66,10 @@ def test_copied_and_streamed(lake: LakeBeside) -> None:
     assert len(lake.landed_chunks("accounts")) == ROWS // CHUNK_ROWS
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        ["copy.manifest_created"],
-        pytest.param(["copy.some_files", "copy.files_written", "land.manifest_created"], marks=pytest.mark.long),
-    ],
-    ids=["one", "more"],
-)
-def test_killed_while_it_is_copied(lake: LakeBeside, points: list[str]) -> None:
+@pytest.mark.long
+def test_killed_while_it_is_copied(lake: LakeBeside) -> None:
     _work(lake, 1)
-    for point in points:
+    for point in ("copy.some_files", "copy.files_written", "copy.manifest_created", "land.manifest_created"):
         assert lake.fleet.lander(LOWWATER_FAIL_AT=point).wait(240) == KILLED, lake.fleet.log_tails()
     _work(lake, 101)
     lake.fleet.lander()

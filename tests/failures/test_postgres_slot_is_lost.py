@@ -57,6 +57,7 @@ def _lose_slot(database: Database) -> None:
     wait_until("the slot to be lost", is_lost)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_slot_that_held_too_much_log_is_named_and_a_reset_captures_and_copies_anew(
     fleet: Fleet, small: Database

@@ -27,6 +27,7 @@ def _check(landed: Landed) -> None:
     assert not [d for d in verify(open_lake_store(landed.lake)) if not d.rubbish]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("landed", ["local"], indirect=True)
 def test_both_run(landed: Landed) -> None:
     with Watcher(landed.lake):
@@ -51,6 +52,7 @@ def _is_stopped(service: Service) -> bool:
         return stat.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
+@pytest.mark.parametrize("landed", ["local", pytest.param("s3", marks=pytest.mark.long)], indirect=True)
 def test_one_is_stopped_just_before_its_manifest_and_woken_after_the_other_took_over(landed: Landed) -> None:
     with Watcher(landed.lake):
         first = landed.start(LOWWATER_STOP_AT="land.files_written:2")

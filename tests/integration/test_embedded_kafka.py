@@ -251,7 +251,7 @@ def test_a_start_that_was_killed_half_way_is_taken_up_by_the_next(new_kafka: New
 
 def test_missing_jars_are_one_line_and_a_hint(new_kafka: NewKafka, tmp_path: Path) -> None:
     answer = lowwater("kafka", "start", "--directory", str(new_kafka().directory), LOWWATER_JARS=str(tmp_path))
-    assert answer.returncode == 1
+    assert answer.returncode == 2
     assert "make jars" in answer.stderr
     assert "Traceback" not in answer.stderr
 

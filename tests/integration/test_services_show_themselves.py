@@ -88,7 +88,7 @@ def _start(tmp_path: Path, service: str, text: str, name: str) -> tuple[int, str
         ("extractor", "cra", {}, "there is no source 'cra' in the config (known: rac)"),
         ("merger", "knab", {}, "there is no group 'knab' in the config (known: bank)"),
         ("merger", "bank", {"groups": {"bank": {"sources": ["cra"]}}}, "group bank names source cra"),
-        ("extractor", "rac", {"sources": {"rac": {"kind": "oracel"}}}, "no source kind 'oracel' (known: oracle"),
+        ("extractor", "rac", {"sources": {"rac": {"kind": "oracel"}}}, "no source kind 'oracel' (known: mongodb"),
         ("extractor", "rac", {"sources": {"rac": {"kind": "simulated_rac"}}}, "directory: Field required"),
         ("extractor", "rac", {"kafka": {"client": {"sasl.password": "hunter2"}}}, "sasl.password holds a secret"),
     ],

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 
 from lowwater.service import run_service
+from lowwater_extractor.ask import ask
 from lowwater_extractor.check import check
 from lowwater_extractor.reset import reset
 from lowwater_extractor.runtime import Extractor
 
 
 def main() -> None:
-    for flag, command in (("--check", check), ("--reset", reset)):
+    for flag, command in (("--check", check), ("--reset", reset), ("--ask", ask)):
         if flag in sys.argv:
             sys.exit(command([argument for argument in sys.argv[1:] if argument != flag]))
     run_service("lowwater-extractor", __doc__ or "", "source", Extractor)

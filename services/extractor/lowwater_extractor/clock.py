@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 
 class SourceClock:
     """Commit time, but never at or below what was published or marked, and not far past our own clock."""
@@ -20,6 +22,10 @@ class SourceClock:
         # where the two disagree, never falling wins
         self.last_us = max(clock_us, self.last_us + 1)
         return self.last_us
+
+    def age_seconds(self, now_us: int) -> float:
+        """How far the source is behind; not known before its first mark."""
+        return max(0.0, (now_us - self.last_us) / 1e6) if self.last_us else nan
 
     def of_mark(self, all_at_end: bool, now_us: int) -> int:
         """Our own time says something about a source only once all that it has written has been read."""

@@ -5,6 +5,10 @@ and plans chunks (one copy for each table); Spark's tasks read and land them; th
 landed. Once all chunks of a copy are there and the marks have passed its `high`, `Copied` is published as a
 transaction of its own: from its gsn on the table can be read.
 
+Under a snapshot `low` and `high` are its place in the log. Without one a chunk holds what was there when it was read:
+`low` is the mark when it was planned, and `high` the end of the log as the database tells it when all chunks have
+landed. A row may so be newer than `low`; the changes above `low` carry whole rows, and lie over it by key.
+
 What was planned and what is readable lies beside the source's position, and is written in the same Kafka transaction as
 the chunks and as `Copied`. A view does not outlive the process: what had not landed by then is planned anew.
 """
@@ -19,15 +23,25 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from lowwater.codec import generic
+from lowwater.codec.avro import avro_columns
 from lowwater.codec.table import TableSchema
 from lowwater.codec.varint import read_long
 from lowwater.codec.wire import schema_id_of
 from lowwater.errors import SourceLostError
-from lowwater.positions import Order
+from lowwater.positions import ORDER_MAX, ORDER_MIN, Order
 from lowwater.records import Chunk, Copied, CopiedChunk, CopyRequest, TableCopy
-from lowwater_extractor.copy_rules import LandedSet, avro_columns, given_up_tables, needs_copy, wanted_tables
+from lowwater_extractor.copy_rules import LandedSet, given_up_tables, needs_copy, wanted_tables
 from lowwater_extractor.encoders import RegisteredEncoders
-from lowwater_extractor.source import Frame, PlannedTable, Source, SourceTransaction, TableView, ThreadMark
+from lowwater_extractor.source import (
+    Frame,
+    PlannedTable,
+    Source,
+    SourceTransaction,
+    Stream,
+    TableView,
+    ThreadMark,
+    WindowStream,
+)
 
 STEP_SECONDS = 0.2
 #: tables that are planned in one step: the stream goes on in between
@@ -72,9 +86,17 @@ class Copies:
         #: an operator's words about tables that are not there
         self._refused: set[str] = set()
         self._views: list[_Open] = []
+        #: of copies without a snapshot that have landed whole: the question where the log ended then
+        self._ends: dict[str, Callable[[], Order | None]] = {}
         #: each table's version in the stream that was compared with its copy
         self._looked_at: dict[str, TableSchema] = {}
+        #: tables whose copy is no longer right, as far as that was seen to
+        self._stale: dict[str, Order] = {}
         self._stepped_at = 0.0
+        #: whose chunks are not to be read any more, by an operator's word
+        self._cancelled: list[TableCopy] = []
+        #: `copies` has something that the position does not have yet
+        self.is_changed = False
 
     def is_due(self) -> bool:
         now = time.monotonic()
@@ -89,10 +111,24 @@ class Copies:
         """An operator's words; each is answered once."""
         for word in requests:
             copy = self.copies.get(word.table)
-            if word.request in self._refused:
+            if word.request in self._refused or (copy is not None and copy.request == word.request):
                 continue
-            if (copy is None or copy.request != word.request) and self._wanted.get(word.table) != word.request:
+            if word.is_cancel:
+                self._cancel(word, copy)
+            elif self._wanted.get(word.table) != word.request:
                 self._want(word.table, f"an operator wants it: {word.reason}", word.request)
+
+    def _cancel(self, word: CopyRequest, copy: TableCopy | None) -> None:
+        """What was readable before stays so; one that never was begins anew only by another word."""
+        _log.info("copy cancelled", source=self._name, table=word.table, why=word.reason)
+        self._wanted.pop(word.table, None)
+        if copy is None:
+            copy = TableCopy(word.table, "", 0, 0, ORDER_MIN, ORDER_MIN, is_copied=False, is_cancelled=True)
+        elif not copy.is_copied and not copy.is_cancelled:
+            self._cancelled.append(copy)
+            copy = replace(copy, is_cancelled=True)
+        self.copies[word.table] = replace(copy, request=word.request)
+        self.is_changed = True
 
     def look_at_versions(self, seen: Mapping[str, TableSchema]) -> None:
         """`seen`: each table's last version in the stream."""
@@ -101,12 +137,30 @@ class Copies:
                 continue
             self._looked_at[table] = version
             copy = self.copies.get(table)
+            if copy is None:
+                self._look_at_new(table)
+                continue
             new = int(schema_id_of(self._encoders.encoder(version).header))
-            if copy is None or copy.schema_id == new:
+            if copy.is_cancelled or copy.schema_id == new:
                 continue
             before, after = (avro_columns(self._schema_of(schema_id)) for schema_id in (copy.schema_id, new))
             if needs_copy(before, after, self._source.filled_columns(table)):
                 self._want(table, "its rows were changed together with its columns")
+
+    def _look_at_new(self, table: str) -> None:
+        """Made since this session began. Some of its rows may be in no log: those that it was made with."""
+        if table not in self._wanted and any(known.full_name == table for known in self._source.tables_to_copy()):
+            self._want(table, "it is new")
+
+    def look_at_stale(self, stale: Mapping[str, Order], mark: Order) -> None:
+        """`stale`: where rows of a table came or went without changes in the log. Once the marks are there: a copy that
+        was planned before would be no better."""
+        for table, order in stale.items():
+            copy = self.copies.get(table)
+            if order <= mark and self._stale.get(table) != order and (copy is None or copy.low < order):
+                # once: a table that is gone by now is none to copy
+                self._stale[table] = order
+                self._want(table, "its rows were changed without changes in the log")
 
     def _want(self, table: str, why: str, request: str = "") -> None:
         _log.info("to be copied anew", source=self._name, table=table, why=why)
@@ -114,8 +168,11 @@ class Copies:
 
     # -- planning ----------------------------------------------------------------------------------------
 
-    def plan(self) -> list[Chunk]:
-        """Chunks to publish now, with `copies` as the position then has them."""
+    def plan(self, mark: Order) -> list[Chunk]:
+        """Chunks to publish now, with `copies` as the position then has them.
+
+        `mark`: the lowest of the threads' marks. What lies at or below it can be seen by every read from now on.
+        """
         self._landed.poll()
         for open_ in list(self._views):
             self._look_after(open_)
@@ -125,11 +182,17 @@ class Copies:
             self._views.append(_Open(self._source.begin_view(new), set(new)))
         found: list[Chunk] = []
         for open_ in self._views:
-            tables = open_.view.plan(TABLES_PER_STEP)
+            # a table that is not wanted any more was cancelled after the view had been asked for it
+            tables = [
+                planned for planned in open_.view.plan(TABLES_PER_STEP) if planned.table.full_name in self._wanted
+            ]
             self._encoders.announce([self._encoders.versioned(planned.table) for planned in tables if planned.chunks])
             for planned in tables:
-                found += self._chunks(open_, planned) if planned.chunks else self._gone(open_, planned.table.full_name)
+                name = planned.table.full_name
+                found += self._chunks(open_, planned, mark) if planned.chunks else self._gone(open_, name)
         given_up, self._given_up = self._given_up, []
+        cancelled, self._cancelled = self._cancelled, []
+        found += [self._closing(copy) for copy in cancelled]
         return found + [self._closing(self.copies.pop(table)) for table in given_up]
 
     def _gone(self, open_: _Open, table: str) -> list[Chunk]:
@@ -137,7 +200,7 @@ class Copies:
         self._refused.add(self._wanted.pop(table))
         open_.waiting.discard(table)
         before = self.copies.pop(table, None)
-        return [] if before is None or before.is_copied else [self._closing(before)]
+        return [] if before is None or before.is_over else [self._closing(before)]
 
     def _closing(self, copy: TableCopy) -> Chunk:
         """A copy of no chunks: nothing of the one that it replaces is waited for any more."""
@@ -145,9 +208,10 @@ class Copies:
         new = uuid.uuid4().hex[:16]
         return Chunk(self._name, new, copy.table, 0, 0, copy.schema_id, b"", copy.low, copy.high, 0, copy.copy)
 
-    def _chunks(self, open_: _Open, planned: PlannedTable) -> list[Chunk]:
+    def _chunks(self, open_: _Open, planned: PlannedTable, mark: Order) -> list[Chunk]:
         table = self._encoders.versioned(planned.table)
-        name, count, low, high = table.full_name, len(planned.chunks), planned.low, planned.high
+        name, count = table.full_name, len(planned.chunks)
+        low, high = (mark, ORDER_MAX) if planned.at is None else (planned.at, planned.at)
         schema_id = int(schema_id_of(self._encoders.encoder(table).header))
         before = self.copies.get(name)
         copy = uuid.uuid4().hex[:16]
@@ -156,7 +220,7 @@ class Copies:
         open_.waiting.discard(name)
         open_.copies.add(copy)
         _log.info("copy planned", source=self._name, table=name, copy=copy, chunks=count)
-        replaces = "" if before is None or before.is_copied else before.copy
+        replaces = "" if before is None or before.is_over else before.copy
         return [
             Chunk(self._name, copy, name, number, count, schema_id, bounds, low, high, rows, replaces)
             for number, (bounds, rows) in enumerate(planned.chunks, 1)
@@ -164,6 +228,7 @@ class Copies:
 
     def _look_after(self, open_: _Open) -> None:
         unfinished = [c for c in self.copies.values() if c.copy in open_.copies and not self._landed.has_all(c)]
+        unfinished = [c for c in unfinished if not c.is_cancelled]
         if not open_.waiting and not unfinished:
             _log.info("all chunks of a view have landed", source=self._name)
             self._close(open_)
@@ -188,7 +253,17 @@ class Copies:
     @property
     def is_any_whole(self) -> bool:
         """One that has landed whole, and is not readable yet."""
-        return any(not c.is_copied and self._landed.has_all(c) for c in self.copies.values())
+        return any(not c.is_over and self._landed.has_all(c) for c in self.copies.values())
+
+    def ask_ends(self, stream: Stream) -> None:
+        """The `high` of copies that have landed whole without a snapshot. A new session asks again, and later."""
+        for copy in [c for c in self.copies.values() if c.high == ORDER_MAX and self._landed.has_all(c)]:
+            if copy.copy not in self._ends:
+                assert isinstance(stream, WindowStream), "a copy without a snapshot asks the stream for the log's end"
+                self._ends[copy.copy] = stream.end_of_log()
+            if (high := self._ends[copy.copy]()) is not None:
+                del self._ends[copy.copy]
+                self.copies[copy.table] = replace(copy, high=high)
 
     def copied(
         self, marks: Mapping[int, ThreadMark], published: Callable[[int], Order], now_us: int
@@ -196,12 +271,12 @@ class Copies:
         """The transaction that makes copies readable, if any is whole and the marks have passed it.
 
         Its order lies right behind its thread's mark, below everything that can still come; so there is one at most
-        for each mark.
+        for each mark of the log's own. It is a mark itself, until the log has gone on.
         """
         thread, mark = min(marks.items(), key=lambda item: item[1].order)
-        ready = [c for c in self.copies.values() if not c.is_copied and self._landed.has_all(c)]
+        ready = [c for c in self.copies.values() if not c.is_over and self._landed.has_all(c)]
         ready = [c for c in ready if mark.order >= c.high and c.table not in self._wanted]
-        order = Order(mark.order.major + 1, 0)
+        order = Order(mark.order.major + 1, 0) if mark.order.minor else mark.order
         if not ready or order <= published(thread):
             return None
         frames = [self._frame(copy) for copy in ready]
@@ -220,7 +295,8 @@ class Copies:
 
     def status(self) -> dict[str, int]:
         done = sum(copy.is_copied for copy in self.copies.values())
-        return {"tables": len(self.copies), "copied": done, "waiting": len(self._wanted)}
+        tables = sum(not copy.is_cancelled for copy in self.copies.values())
+        return {"tables": tables, "copied": done, "waiting": len(self._wanted)}
 
     def close(self) -> None:
         for open_ in list(self._views):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ from lowwater.codec.table import TableSchema
 from lowwater.config import KafkaConfig
 from lowwater.record_codec import RecordCodec
 from lowwater.records import Landed, TableCopy
+from lowwater.recovery import Next, Saved, decide, step_of
 
 #: readers widen these by themselves: rows of the old version stay what they were
 WIDENINGS = {("int", "long"), ("float", "double"), ("int", "double")}
@@ -53,21 +53,26 @@ class LandedChunks:
         self._consumer.close()
 
 
+def next_of(table: str, copy: TableCopy | None, landed: LandedSet, wanted: Set[str]) -> Next[str]:
+    """What becomes of a table's copy at a start: the view of one that is not whole is gone with its process."""
+    saved: Saved[str] = Saved(None)
+    if copy is not None:
+        saved = Saved(copy.copy) if copy.is_over else Saved(None, step_of(copy.copy, table))
+    is_whole = copy is not None and landed.has_all(copy)
+    return decide(saved, {table} if is_whole else frozenset(), wanted)
+
+
 def wanted_tables(tables: Sequence[TableSchema], copies: Mapping[str, TableCopy], landed: LandedSet) -> list[str]:
-    """Those that must be copied, or copied anew: the view of a copy that is not whole is gone with its process."""
-    found = []
-    for table in tables:
-        copy = copies.get(table.full_name)
-        if copy is None or not (copy.is_copied or landed.has_all(copy)):
-            found.append(table.full_name)
-    return found
+    """Those that must be copied, or copied anew."""
+    names = [table.full_name for table in tables]
+    return [name for name in names if next_of(name, copies.get(name), landed, {name}).start is None]
 
 
 def given_up_tables(tables: Sequence[TableSchema], copies: Mapping[str, TableCopy], landed: LandedSet) -> list[str]:
     """Those whose copy is not whole, and is not wanted any more: they were dropped, or taken out of the config."""
     wanted = {table.full_name for table in tables}
-    unfinished = [c.table for c in copies.values() if not (c.is_copied or landed.has_all(c))]
-    return [table for table in unfinished if table not in wanted]
+    gone = [copy for name, copy in copies.items() if next_of(name, copy, landed, wanted).gone]
+    return [copy.table for copy in gone if not landed.has_all(copy)]
 
 
 def needs_copy(old: Mapping[str, Any], new: Mapping[str, Any], filled: Set[str]) -> bool:
@@ -82,9 +87,3 @@ def needs_copy(old: Mapping[str, Any], new: Mapping[str, Any], filled: Set[str])
         return True
     changed = [(old[name], new[name]) for name in old.keys() & new.keys() if old[name] != new[name]]
     return any((str(before), str(after)) not in WIDENINGS for before, after in changed)
-
-
-def avro_columns(schema: str) -> dict[str, Any]:
-    """Column → type, of the Avro schema of a table version's changes."""
-    row = next(f for f in json.loads(schema)["fields"] if f["name"] == "before")["type"][1]
-    return {field.get("lowwater_column", field["name"]): field["type"][1] for field in row["fields"]}

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from lowwater.errors import CodecError
 from lowwater.positions import Order
+from lowwater.recovery import Saved, decide, step_of
 
 #: texts of the primary and the secondary column; a null in the secondary lies above all its values
 Bound = tuple[str | None, ...]
@@ -74,6 +75,11 @@ class Cursors:
         """In the order in which they are published, which is the same at every attempt."""
         return {n: Range(t.committed, t.next) for n, t in sorted(self.tables.items()) if t.next is not None}
 
+    @property
+    def saved(self) -> Saved[int]:
+        """The end of a sync is promised with its number: a part of it may be published under that."""
+        return Saved(self.count, step_of(self.count + 1, *self.ranges, is_promised=True) if self.is_open else None)
+
     # -- decisions ---------------------------------------------------------------------------------------
 
     def opened(self, bounds: Mapping[str, Bound], at_us: int) -> Cursors:
@@ -98,7 +104,7 @@ class Cursors:
         """
         kept = {n: t for n, t in self.tables.items() if wanted.get(n) == t.columns}
         tables = {n: kept.get(n, TableCursor(columns)) for n, columns in wanted.items()}
-        if not self.is_open or self.ranges.keys() <= kept.keys():
+        if not decide(self.saved, frozenset(), kept.keys()).gone:
             return replace(self, tables=tables)
         return Cursors(self.count + 1, {n: replace(t, next=None) for n, t in tables.items()})
 

@@ -13,7 +13,7 @@ import fastavro
 from lowwater.codec.avro import change_schema
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules, published
-from lowwater.codec.table import TableSchema
+from lowwater.codec.table import REST, TableSchema
 from lowwater.codec.wire import HEADER_SIZE
 from lowwater.config import ColumnsConfig
 from lowwater.errors import ConfigError
@@ -28,11 +28,12 @@ def column_rules(config: ColumnsConfig) -> ColumnRules:
 
 
 def check_rules(rules: ColumnRules, tables: Iterable[TableSchema], source: str) -> None:
-    """A slip of the pen would publish what a rule is to hide. A table may come later, so only columns are checked."""
+    """A slip of the pen would publish what a rule is to hide. A table may come later, so only columns are checked; and
+    so may the columns of a table that grows them."""
     known = {table.full_name: [column.name for column in table.columns] for table in tables}
     for name in sorted({*rules.drop, *(rules.mask or {})}):
         table, _, column = name.rpartition(".")
-        if table in known and column not in known[table]:
+        if table in known and column not in known[table] and REST not in known[table]:
             raise ConfigError(
                 f"columns: {table} has no column {column}", source=source, hint=f"known: {', '.join(known[table])}"
             )
@@ -47,27 +48,27 @@ class RegisteredEncoders:
         self.notes = notes or {}
         self._store = store
         self._topic = topic
-        self._rules = rules
+        self.rules = rules
         self._by_table: dict[TableSchema, TableEncoder] = {}
 
     def encoder(self, table: TableSchema) -> TableEncoder:
         encoder = self._by_table.get(table)
         if encoder is None:
-            shown, _ = published(table, self._rules)
-            encoder = TableEncoder(table, self._store.table_id(shown, self._topic), self._rules)
+            shown, _ = published(table, self.rules)
+            encoder = TableEncoder(table, self._store.table_id(shown, self._topic), self.rules)
             self._by_table[table] = encoder
         return encoder
 
     def announce(self, tables: Iterable[TableSchema]) -> None:
         """Encoders of all these are asked for next: many at once are registered much quicker than one by one."""
         new = [table for table in tables if table not in self._by_table]
-        self._store.announce([published(table, self._rules)[0] for table in new], self._topic)
+        self._store.announce([published(table, self.rules)[0] for table in new], self._topic)
 
     def versioned(self, table: TableSchema) -> TableSchema:
         known = [entry for entry in self._store.versions(table.full_name) if self._is_ours(entry)]
         for entry in known:
             same = replace(table, version=entry.version)
-            shown, _ = published(same, self._rules)
+            shown, _ = published(same, self.rules)
             if json.dumps(change_schema(shown), separators=(",", ":")) == entry.schema:
                 return same
         return replace(table, version=max((entry.version for entry in known), default=0) + 1)

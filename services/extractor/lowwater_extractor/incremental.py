@@ -13,7 +13,7 @@ not hold the group.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -23,7 +23,7 @@ from lowwater.codec.table import TableSchema
 from lowwater.failpoints import fail_point
 from lowwater.times import now_us
 from lowwater_extractor.cursors import Bound, Cursors, Range, Settling
-from lowwater_extractor.source import Polled, SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor.source import PlannedTable, Polled, SourceTransaction, ThreadMark, ThreadState
 from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 
 THREAD = 1
@@ -186,3 +186,20 @@ class IncrementalStream:
     def close(self) -> None:
         self._reader.close()
         self._space.close()
+
+
+class NoView:
+    """Tables are not copied in this mode: their first sync has all rows. An operator's word for it is left waiting."""
+
+    def __init__(self, source: str, tables: Sequence[str]) -> None:
+        hint = "`lowwater source reset` reads all its tables anew"
+        _log.warning("a source without a log copies nothing", source=source, tables=list(tables)[:10], hint=hint)
+
+    def plan(self, tables_max: int) -> list[PlannedTable]:
+        return []
+
+    def keep(self, tables: Sequence[str]) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        return None

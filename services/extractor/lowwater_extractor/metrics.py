@@ -16,5 +16,10 @@ CLOCK_CUT = Counter("lowwater_extractor_clock_cut_total", "commit times beyond c
 MARK = Gauge("lowwater_extractor_mark_major", "a thread's mark: its major number", _THREAD)
 LEAD_BYTES = Gauge("lowwater_extractor_lead_bytes", "published above the lowest mark", _THREAD)
 HELD = Gauge("lowwater_extractor_thread_held", "1 while a thread is not read: too far ahead", _THREAD)
-LAG_SECONDS = Gauge("lowwater_extractor_lag_seconds", "age of the newest published commit", _SOURCE)
+LAG_SECONDS = Gauge(
+    "lowwater_extractor_lag_seconds", "age of the source's clock: all that committed before it is published", _SOURCE
+)
+# a process has one source, and what writes to disk does not know its name
+SPILL_BYTES = Gauge("lowwater_extractor_spill_bytes", "of transactions too large for memory: on disk now")
+SPILLED_BYTES = Counter("lowwater_extractor_spilled_bytes_total", "written to disk for them")
 BATCH_SECONDS = Histogram("lowwater_extractor_batch_seconds", "one Kafka transaction, begin to commit", _SOURCE)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from zlib import crc32
 
-from lowwater import topics
+from lowwater import topics, tracing
 from lowwater.bus.producer import TransactionalProducer
 from lowwater.codec.varint import SMALL, SMALL_END, long
 from lowwater.config import BatchConfig
@@ -290,6 +290,18 @@ class Publisher:
         self.set_copies(())
         self._commit()
 
+    def move(self, places: Mapping[int, tuple[bytes, Order]]) -> None:
+        """Read these threads on from other resumes, each with the mark that belongs to it. Durable when it returns.
+
+        Going back publishes nothing twice: what was published is known. A mark never falls.
+        """
+        self._begin()
+        self.abandon()
+        for thread, (resume, mark) in places.items():
+            known = self._marks[thread]
+            self._marks[thread] = known._replace(resume=resume, order=max(known.order, mark))
+        self._commit()
+
     # -- ending a batch ----------------------------------------------------------------------------------
 
     def commit(self, marks: Mapping[int, ThreadMark], all_at_end: bool, now_us: int) -> None:
@@ -310,7 +322,8 @@ class Publisher:
         for partition in range(self._partitions):
             self._producer.produce(self._topic, key, record, partition)
         fail_point("extractor.marks_produced")
-        self._commit()
+        with tracing.span("publish", source=self._position.source):
+            self._commit()
 
     def _commit(self) -> None:
         self._hand_over()

@@ -1,20 +1,23 @@
-"""`lowwater-extractor --reset`: forget a source's position, under its own transactional id.
+"""An operator changes a source's position, under its own transactional id: whoever runs the source now is fenced.
 
-Whoever runs the source now is fenced. Its next session begins capture anew: a new slot, say, and new copies. What
-was published stays; what the log had in between is not captured, but for what the copies bring.
+`lowwater-extractor --reset` forgets it: the next session begins capture anew, with a new slot, say, and new copies.
+What was published stays; what the log had in between is not captured, but for what the copies bring.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from lowwater import config, topics
 from lowwater.bus.admin import Admin
 from lowwater.bus.consumer import read_to_end
 from lowwater.bus.producer import TransactionalProducer
 from lowwater.config import Settings
-from lowwater.errors import LowwaterError
+from lowwater.errors import ConfigError, LowwaterError
+from lowwater.positions import Order
 from lowwater.records import Position, SourceNote
 from lowwater.schemas import open_store
 from lowwater.service import EXIT_ERROR, EXIT_STOPPED
@@ -30,7 +33,7 @@ def reset(arguments: list[str]) -> int:
     parser.add_argument("--source", required=True, help="the source, by its name in the config")
     given = parser.parse_args(arguments)
     try:
-        said = _reset(config.load(given.config), given.source)
+        said = reset_position(config.load(given.config), given.source)
     except LowwaterError as error:
         sys.stderr.write(f"lowwater-extractor: {error}\n")
         return EXIT_ERROR
@@ -38,9 +41,37 @@ def reset(arguments: list[str]) -> int:
     return EXIT_STOPPED
 
 
-def _reset(settings: Settings, name: str) -> str:
+def reset_position(settings: Settings, name: str) -> str:
     source = settings.source(name)
     incarnation = open_source(name, source.kind, source.config).incarnation()
+    with _own(settings, name) as (publisher, notes):
+        if publisher is None:
+            return f"{name} has no position yet"
+        last = publisher.position
+        publisher.reset(incarnation, notes)
+    threads = ", ".join(f"thread {t.thread} at {t.mark}" for t in last.threads) or "nothing"
+    return f"{name}: the position was {threads}; capture begins anew at the next start"
+
+
+def move_position(settings: Settings, name: str, places: Mapping[int, tuple[bytes, Order]]) -> str:
+    """Read threads on from other resumes, each with the mark that it had."""
+    with _own(settings, name) as (publisher, _):
+        known = {} if publisher is None else publisher.marks
+        unknown = sorted(set(places) - set(known))
+        if publisher is None or unknown:
+            raise ConfigError(
+                f"{name} has no position of thread {', '.join(map(str, unknown))}",
+                source=name,
+                hint=f"known: {', '.join(map(str, sorted(known))) or 'none yet: start it first'}",
+            )
+        publisher.move(places)
+    return f"{name}: " + ", ".join(f"thread {thread} goes on at {mark}" for thread, (_, mark) in places.items())
+
+
+@contextmanager
+def _own(settings: Settings, name: str) -> Iterator[tuple[Publisher | None, set[str]]]:
+    """A publisher at the last position, and the names of its notes; none if nothing was published yet."""
+    source = settings.source(name)
     admin = Admin(settings.kafka)
     admin.wait_for_broker(10)
     admin.ensure([*topics.shared_topics(), *topics.source_topics(name, source)])
@@ -51,15 +82,13 @@ def _reset(settings: Settings, name: str) -> str:
         producer.init()
         messages, _ = read_to_end(settings.kafka, topics.positions(name))
         if not messages:
-            return f"{name} has no position yet"
-        last = codec.decode(messages[-1].value() or b"", Position)
+            yield None, set()
+            return
+        values = [message.value() or b"" for message in messages]
+        last = codec.decode(values[-1], Position)
         encoders = RegisteredEncoders(store, topics.changes(name), column_rules(source.columns))
         clock = SourceClock(last.clock_us, 0)
         publisher = Publisher(producer, codec, encoders, source.batch, source.partitions, last, clock)
-        values = [message.value() or b"" for message in messages]
-        notes = {codec.decode(v, SourceNote).name for v in values if codec.record_type(v) is SourceNote}
-        publisher.reset(incarnation, notes)
+        yield publisher, {codec.decode(v, SourceNote).name for v in values if codec.record_type(v) is SourceNote}
     finally:
         producer.close()
-    threads = ", ".join(f"thread {t.thread} at {t.mark}" for t in last.threads) or "nothing"
-    return f"{name}: the position was {threads}; capture begins anew at the next start"

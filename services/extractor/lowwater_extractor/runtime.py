@@ -6,6 +6,7 @@ A session begins by fencing its predecessor, then reads the position from Kafka.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from lowwater.config import Settings
 from lowwater.control import ControlReader
 from lowwater.errors import IncarnationError, LowwaterError, SourceLostError
 from lowwater.failpoints import fail_point
+from lowwater.positions import Order
 from lowwater.records import Copied, Position, SourceNote, TableCopies, TableCopy, Wanted
 from lowwater.service import SessionService, http_of
 from lowwater.times import now_us
@@ -46,6 +48,7 @@ class Extractor(SessionService):
     """One source's service."""
 
     kind = "source"
+    service = "extractor"
 
     def __init__(self, settings: Settings, name: str, http_port: int | None = None) -> None:
         self._config = settings.source(name)
@@ -71,6 +74,7 @@ class Extractor(SessionService):
             fail_point("extractor.after_init")
             position = self._read_position()
             clock = SourceClock(position.clock_us, int(self._config.clock_ahead_seconds_max * 1e6))
+            metrics.LAG_SECONDS.labels(self.name).set_function(lambda: clock.age_seconds(now_us()))
             rules = column_rules(self._config.columns)
             if rules.drop or rules.mask:
                 check_rules(rules, source.discover(), self.name)
@@ -157,19 +161,19 @@ class _Session:
         self._lead = LeadLimit(lead_bytes_max)
         self._copies = copies
         self._marks: dict[int, ThreadMark] = publisher.marks
+        self._stale: Mapping[str, Order] = {}
         self._held: frozenset[int] = frozenset()
         self._log: Any = structlog.get_logger().bind(service="extractor", source=self._name)
         self._counted: dict[Counter, int] = {}
         self._marked_at = 0.0
         self._control_at = 0.0
         self._status_at = 0.0
-        self._last_commit_us = 0
 
     def run(self, mark_seconds: float) -> bool:
         while not self._extractor.is_stopping:
             self._extractor.health.tick()
             wanted = self._look_at_control()
-            if wanted is Wanted.STOPPED:
+            if wanted.is_at_rest or self._extractor.is_restarted:
                 self._end_batch()
                 return False
             if wanted is Wanted.PAUSED:
@@ -211,28 +215,34 @@ class _Session:
             size = self._publisher.add(transaction, now)
             if size:
                 self._lead.published(transaction.thread, transaction.order, size)
-                self._last_commit_us = transaction.commit_ts_us
                 if self._publisher.is_full:
                     # the marks of this poll stand behind all of its transactions: not yet true
                     self._commit(all_at_end=False)
                     now = now_us()
         self._marks = dict(polled.marks)
+        self._stale = polled.stale
 
     def _look_after(self, copies: Copies) -> None:
         copies.request(self._control.fold.get("source", self._name).control.copies)
         copies.look_at_versions(self._stream.seen)
-        chunks = copies.plan()
-        if chunks:
+        mark = min(mark.order for mark in self._publisher.marks.values())
+        copies.look_at_stale(self._stale, mark)
+        chunks = copies.plan(mark)
+        if chunks or copies.is_changed:
+            copies.is_changed = False
             self._publisher.plan_copies(chunks, copies.copies.values())
             self._end_batch()
         if not copies.is_any_whole:
             return
+        copies.ask_ends(self._stream)
         if self._publisher.has_records:
             # what makes a copy readable lies right behind marks that are published: nothing may come in between
             self._end_batch()
         copied = copies.copied(self._publisher.marks, self._publisher.published, now_us())
         if copied is not None:
             self._publisher.add(copied, now_us())
+            # it lies above the log's own end: with an idle log it would wait for the next commit
+            self._marks[copied.thread] = self._marks[copied.thread]._replace(order=copied.order)
             self._publisher.set_copies(copies.copies.values())
             fail_point("extractor.copied_produced")
             self._end_batch()
@@ -290,8 +300,6 @@ class _Session:
             metrics.MARK.labels(*labels).set(mark.order.major)
             metrics.LEAD_BYTES.labels(*labels).set(self._lead.lead_bytes(thread))
             metrics.HELD.labels(*labels).set(thread in self._held)
-        if self._last_commit_us:
-            metrics.LAG_SECONDS.labels(self._name).set(max(0.0, (now_us() - self._last_commit_us) / 1e6))
 
     def _status(self, state: str) -> dict[str, Any]:
         publisher = self._publisher

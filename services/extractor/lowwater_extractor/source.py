@@ -6,10 +6,10 @@ in its commit order, with marks. Everything behind that (Kafka, positions, clock
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -71,6 +71,9 @@ class Polled:
     left_out: list[tuple[int, str, str]] = field(default_factory=list)
     #: what to remember, by name, from these marks on: durable with them. Empty: no more
     notes: dict[str, bytes] = field(default_factory=dict)
+    #: tables whose rows came or went without changes in the log, and where: a copy with a `low` below that is no longer
+    #: right. Named by every poll, for as long as the source remembers it
+    stale: Mapping[str, Order] = field(default_factory=dict)
 
 
 class Check(NamedTuple):
@@ -86,9 +89,9 @@ class PlannedTable(NamedTuple):
     """A table's chunks, as a view of the database shows it."""
 
     table: TableSchema
-    #: positions before and after the chunks are read; equal where all are read under one snapshot
-    low: Order
-    high: Order
+    #: the snapshot's place in the log. None: there is no snapshot, and a chunk holds what is there when it is read;
+    #: then the stream is a `WindowStream`, and its changes carry whole rows
+    at: Order | None
     #: what to read (opaque to all but the kind), and about how many rows that is; none: there is no such table any more
     chunks: list[tuple[bytes, int]]
 
@@ -113,6 +116,11 @@ class Encoders(Protocol):
     @property
     def notes(self) -> Mapping[str, bytes]:
         """What the source's polls asked to remember, before this stream began."""
+        ...
+
+    @property
+    def rules(self) -> ColumnRules:
+        """Applied behind `encoder`; for kinds that put values of several columns into one."""
         ...
 
     def encoder(self, table: TableSchema) -> TableEncoder: ...
@@ -141,6 +149,18 @@ class Stream(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class WindowStream(Stream, Protocol):
+    """The stream of a database without a snapshot that several sessions can share."""
+
+    def end_of_log(self) -> Callable[[], Order | None]:
+        """Asks the database how far its log goes now. The answer is a question to this stream: which mark covers that?
+
+        None until there is one. What a read that has ended could see lies at or below that mark.
+        """
+        ...
 
 
 class Source(Protocol):

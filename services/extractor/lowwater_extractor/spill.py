@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lowwater.codec.wire import HEADER_SIZE
+from lowwater_extractor.metrics import SPILL_BYTES, SPILLED_BYTES
 from lowwater_extractor.source import Frame
 
 #: rows, and a number for each where the source needs one
@@ -74,6 +75,11 @@ def _remove_if_dead(root: Path) -> None:
         os.close(lock)
 
 
+def _forget(path: Path, ends: list[int]) -> None:
+    path.unlink(missing_ok=True)
+    SPILL_BYTES.dec(ends[-1])
+
+
 class SpillFile:
     """Segments of one transaction, appended; the last one can be taken back."""
 
@@ -83,20 +89,22 @@ class SpillFile:
         self.rows = 0
         self.bytes = 0
         # the transaction may be published long after the assembler has forgotten it
-        weakref.finalize(self, path.unlink, missing_ok=True)
+        weakref.finalize(self, _forget, path, self._ends)
 
     def append(self, segment: Segment) -> None:
         packed = marshal.dumps(segment)
         with self._path.open("ab") as file:
             file.write(packed)
         self._ends.append(self._ends[-1] + len(packed))
+        SPILL_BYTES.inc(len(packed))
+        SPILLED_BYTES.inc(len(packed))
         self.rows += len(segment[0])
         self.bytes += sum(map(len, segment[0]))
 
     def take_back(self) -> Segment:
         """The last segment, which is then no longer here."""
         segment = self._read(len(self._ends) - 2)
-        self._ends.pop()
+        SPILL_BYTES.dec(self._ends.pop() - self._ends[-1])
         os.truncate(self._path, self._ends[-1])
         self.rows -= len(segment[0])
         self.bytes -= sum(map(len, segment[0]))

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+#: of a table that goes into a file or a pipe
+_WIDTH = 10_000
+
+
+def show(what: RenderableType) -> None:
+    """A result: on a terminal as wide as that is; what goes into a file or a pipe is not cut."""
+    (out if out.is_terminal else Console(file=out.file, width=_WIDTH, highlight=False)).print(what)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`lowwater demo`: a two-thread cluster and a PostgreSQL into one order and one lake, with kills on the way."""
+"""`lowwater demo`: a two-thread cluster and real databases into one order and one lake, with kills on the way."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import typer
 from lowwater.bus.consumer import read_to_end
 from lowwater.errors import LowwaterError
 from lowwater.topics import positions
-from lowwater_fleet import demo_postgres, services
+from lowwater_fleet import demo_postgres, demo_shops, services
 from lowwater_fleet.console import err, out, progress
 from lowwater_fleet.demo_postgres import DemoPostgres
+from lowwater_fleet.demo_shops import Shop
 from lowwater_fleet.doctor import examine
 from lowwater_fleet.doctor_cli import print_findings
 from lowwater_fleet.kafka import EmbeddedKafka
@@ -36,12 +37,14 @@ LAST_WORD = "closed"
 
 
 class Demo:
-    def __init__(self, directory: Path, kafka: EmbeddedKafka, postgres: DemoPostgres | None) -> None:
+    def __init__(self, directory: Path, kafka: EmbeddedKafka, postgres: DemoPostgres | None, shops: list[Shop]) -> None:
         self.directory = directory
         self.kafka = kafka
         self.postgres = postgres
-        described = None if postgres is None else postgres.source_config()
-        self.config = bank_config(directory, kafka.bootstrap_servers, postgres=described)
+        self.shops = shops
+        beside = {} if postgres is None else {demo_postgres.SOURCE: postgres.source_config()}
+        beside |= {shop.source: shop.source_config() for shop in shops}
+        self.config = bank_config(directory, kafka.bootstrap_servers, beside=beside)
         self.lake = directory / "lake"
         self.runner = Runner(self.config, directory)
         self.sources = list(self.runner.settings.sources)
@@ -80,6 +83,8 @@ class Demo:
         if self.postgres is not None:
             # before capture begins: tables are copied while they change
             self.runner.add(self.postgres.pgbench(self.directory / "logs")).start()
+        for shop in self.shops:
+            shop.begin()
         self.runner.start()
         self._wait_for("the first position", self._is_captured)
         self.command(do="resume")
@@ -125,10 +130,11 @@ class Demo:
             caption = "two instances commit; the merger releases in one order; Spark lands it"
             self.play(caption, 10, lambda f: f.landed > 0)
         else:
-            self.play("two instances commit, and so does pgbench; the merger releases all of it in one order", 6)
+            others = " and ".join(["pgbench", *(f"a shop on {shop.source}" for shop in self.shops)])
+            self.play(f"two instances commit, and so do {others}; the merger releases all of it in one order", 6)
             self.copy()
         self.command(do="stop", thread=2)
-        others = "on 1" if self.postgres is None else "on 1 and in PostgreSQL"
+        others = "on 1 and elsewhere" if len(self.sources) > 1 else "on 1"
         caption = (
             f"instance 2 stopped without a word: {SOURCE}'s thread 2 holds the watermark, what commits {others} waits"
         )
@@ -141,7 +147,7 @@ class Demo:
         extractors = [f"extractor-{source}" for source in self.sources]
         caption = "the extractor was killed with -9 and starts again from its position"
         if len(extractors) > 1:
-            caption = "both extractors were killed with -9 and start again, each from its position"
+            caption = f"all {len(extractors)} extractors were killed with -9 and start again, each from its position"
         self.kill(extractors, caption, 6)
         self.kill([SPARK], "Spark was killed with -9 and starts again from the last manifest", 10)
 
@@ -165,16 +171,17 @@ class Demo:
             self.play(caption, seconds, lambda f: f.released > before.released)
 
     def finish(self) -> None:
-        """Ends when all that both databases have committed has landed."""
+        """Ends when all that the databases have committed has landed."""
         self.command(do="pause")
+        self.problems += demo_shops.settle(self.shops)
         if self.postgres is not None:
             self.runner.services["pgbench"].stop()
             self.postgres.close_the_books(LAST_WORD)
         self.play("the bank closes" + ("; pgbench ends" if self.postgres is not None else ""), 1)
         wanted = len(self.history())
         caption = f"all of its {wanted:,} transactions are released and land"
-        if self.postgres is not None:
-            caption += ", and all of PostgreSQL's"
+        if len(self.sources) > 1:
+            caption += ", and all of the other databases'"
         has_all = _seldom(lambda: self._has_landed(wanted))
         self.play(caption, 0, lambda f: f.landed >= max(wanted, f.released) and has_all(f))
 
@@ -182,8 +189,11 @@ class Demo:
         from lowwater.lake import Lake
         from lowwater_fleet.demo_books import has_landed
         from lowwater_fleet.demo_lake import count_landed
+        from lowwater_fleet.demo_shop_books import has_landed as have_shops_landed
 
         if self.postgres is not None and not has_landed(str(self.lake), LAST_WORD):
+            return False
+        if not have_shops_landed(str(self.lake), self.shops):
             return False
         return count_landed(Lake.open(str(self.lake)), SOURCE) >= wanted
 
@@ -197,7 +207,7 @@ class Demo:
 
         lake = Lake.open(str(self.lake))
         with progress() as say:
-            checked = check(lake, SOURCE, self.history(), self.postgres, say)
+            checked = check(lake, SOURCE, self.history(), self.postgres, self.shops, say)
         checked.problems.extend(self.problems)
         print_result(checked)
         print_queries(lake, self.postgres is not None)
@@ -237,6 +247,8 @@ class Demo:
         self.command(do="resume")
         if self.postgres is not None:
             self.runner.services["pgbench"].start()
+        for shop in self.shops:
+            shop.begin()
         try:
             with self.screen:
                 self.screen.say("the bank is open again; Ctrl-C ends it")
@@ -272,7 +284,7 @@ def demo(
     directory: Annotated[Path, typer.Option(help="its data; emptied first")] = Path(".lowwater/demo"),
     keep: Annotated[bool, typer.Option("--keep", help="leave it running at the end, until Ctrl-C")] = False,
 ) -> None:
-    """Show it: a simulated cluster and a PostgreSQL, kills on the way, and a check of every transaction at the end."""
+    """Show it: a simulated cluster and real databases, kills on the way, a check of every transaction at the end."""
     directory = directory.absolute()
     findings = examine(directory / "kafka", takes_free_ports=True)
     print_findings(findings)
@@ -281,6 +293,7 @@ def demo(
         raise typer.Exit(1)
     end_as_by_ctrl_c()
     demo_postgres.remove_old(directory)
+    demo_shops.remove_old(directory)
     kafka = EmbeddedKafka(fresh_directory(directory) / "kafka", port=0)
     postgres = None if demo_postgres.lacking() else DemoPostgres(directory)
     with ExitStack() as stack:
@@ -290,6 +303,9 @@ def demo(
             if postgres is not None:
                 stack.callback(postgres.remove)
                 postgres.start(say)
-        is_good = Demo(directory, kafka, postgres).run(keep)
+            shops = demo_shops.open_shops(directory, say)
+            for shop in shops:
+                stack.callback(shop.remove)
+        is_good = Demo(directory, kafka, postgres, shops).run(keep)
     if not is_good:
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -16,6 +16,8 @@ from lowwater.lake.manifest import Kind
 from lowwater_fleet.console import out
 from lowwater_fleet.demo_books import Books, check_books, check_transactions, pgbench_transactions
 from lowwater_fleet.demo_postgres import DemoPostgres
+from lowwater_fleet.demo_shop_books import ShopBooks, check_shop, shop_transactions
+from lowwater_fleet.demo_shops import Shop
 from lowwater_fleet.lake_print import print_rows
 from lowwater_fleet.lake_sql import ask
 from lowwater_fleet.ordered import Ordered
@@ -120,9 +122,10 @@ def some_versions(first: int, last: int, count: int = 6) -> list[int]:
     return sorted({first + (last - first) * step // (count - 1) for step in range(count)})
 
 
-def transactions(lake: Lake, cluster: str) -> list[Ordered]:
-    """The cluster's with all values, pgbench's, and those that only say that a copy can be read: one order."""
+def transactions(lake: Lake, cluster: str, shops: Sequence[Shop] = ()) -> list[Ordered]:
+    """The cluster's with all values, those of the others, and those that only make a copy readable: one order."""
     found = [*read_lake(lake, source=cluster), *pgbench_transactions(lake)]
+    found += [transaction for shop in shops for transaction in shop_transactions(lake, shop)]
     found += [Ordered(gsn) for gsn in sorted({copied.gsn for copied in lake.chain.copied})]
     return sorted(found, key=lambda transaction: transaction.gsn)
 
@@ -143,6 +146,7 @@ class Checked:
     changes: int
     landings: int
     books: Books | None
+    shops: ShopBooks
     #: versions whose total was also taken from the state, and was the same
     states: list[int]
     problems: list[str]
@@ -157,20 +161,25 @@ def check(
     cluster: str,
     history: dict[Id, dict[str, Any]],
     postgres: DemoPostgres | None,
+    shops: Sequence[Shop],
     say: Callable[[str], None],
 ) -> Checked:
     """Every transaction and value against the cluster's own history, the books of both databases at every version."""
     say(f"reading the lake: {lake.gsn:,} transactions against the cluster's history")
-    ordered = transactions(lake, cluster)
+    ordered = transactions(lake, cluster, shops)
     verdict = verify(ordered, {cluster: history}, lambda change: change)
     check_transactions(verdict, ordered)
     books = None if postgres is None else check_books(lake, postgres, verdict, say)
+    sold = ShopBooks()
+    for shop in shops:
+        say(f"the sales of {shop.source} against its own rows")
+        check_shop(lake, shop, verdict, sold)
     say(f"the bank at each of {lake.gsn:,} versions")
     found = totals(lake)
     changes = sum(len(transaction.values) for transaction in ordered)
     landings = sum(manifest.kind is Kind.LAND for manifest in lake.chain.log())
-    problems = [*verdict.details, *(books.problems if books else [])]
-    checked = Checked(verdict, found, changes, landings, books, [], problems)
+    problems = [*verdict.details, *(books.problems if books else []), *sold.problems]
+    checked = Checked(verdict, found, changes, landings, books, sold, [], problems)
     if found.wrong:
         checked.problems.append(
             f"the bank is not sound at {len(found.wrong):,} versions, the first is {found.wrong[0]}"
@@ -196,6 +205,8 @@ def print_result(checked: Checked) -> None:
     out.print(f"the state as of gsn {' · '.join(f'{gsn:,}' for gsn in checked.states)} has the same total")
     if checked.books is not None:
         out.print(str(checked.books))
+    if checked.shops.sources:
+        out.print(str(checked.shops))
 
 
 def print_queries(lake: Lake, has_postgres: bool) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from lowwater.errors import ConfigError, LowwaterError
-from lowwater_fleet.postgres import HOST, USER, EmbeddedPostgres
-from lowwater_fleet.postgres_install import VERSION_NEWEST, find_client, find_install, plain_user
+from lowwater_fleet.embedded import HOST
+from lowwater_fleet.plain_user import plain_user
+from lowwater_fleet.postgres import USER, EmbeddedPostgres
+from lowwater_fleet.postgres_install import VERSION_NEWEST, find_client, find_install
 from lowwater_fleet.runner import wait_for
 from lowwater_fleet.services import Service
 

@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 
 from lowwater_fleet.console import out
+from lowwater_fleet.contract import AsJson
 from lowwater_fleet.doctor import Finding, examine
-from lowwater_fleet.kafka_cli import DIRECTORY_DEFAULT, AsJson, Directory
+from lowwater_fleet.kafka_cli import DIRECTORY_DEFAULT, Directory
 
 
 def doctor(directory: Directory = DIRECTORY_DEFAULT, as_json: AsJson = False) -> None:

@@ -55,3 +55,8 @@ def find_jars(program: str, *, start: Path | None = None) -> Path:
             return (root / program).absolute()
     where = f"in LOWWATER_JARS ({given})" if given else f"in a .jars directory in or above {start}"
     raise ConfigError(f"the jars of {program} are not {where}", hint=JARS_FIX)
+
+
+def archive_of(jars: Path) -> Path:
+    """Where the classes of a program's jars are kept for its next start."""
+    return jars.with_suffix(".jsa")

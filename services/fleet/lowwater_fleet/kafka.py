@@ -21,18 +21,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from lowwater import class_archive
 from lowwater.errors import BusError, ConfigError
-from lowwater_fleet.jars import find_jars, find_java
+from lowwater_fleet.jars import archive_of, find_jars, find_java
 from lowwater_fleet.kafka_settings import HOST, Listener, java_log_options, server_properties
 from lowwater_fleet.ports import free_port, is_free, is_listening
-from lowwater_fleet.process import Daemon
+from lowwater_fleet.process import Daemon, StartStop
 
 PORT_DEFAULT = 9092
 HEAP_MB_DEFAULT = 512
@@ -64,7 +63,7 @@ class _Identity:
     port: int
 
 
-class EmbeddedKafka:
+class EmbeddedKafka(StartStop):
     """One broker with its data in `directory`.
 
     `port`: None is the port kept in the directory, or 9092 the first time; 0 is the kept one, or a free one
@@ -79,9 +78,11 @@ class EmbeddedKafka:
         heap_mb: int = HEAP_MB_DEFAULT,
         listeners: Sequence[Listener] = (),
         settings: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.directory = Path(directory).resolve()
         self.log = self.directory / "broker.log"
+        self._java_options = list(java_options)
         self._wanted_port = port
         self._heap_mb = heap_mb
         self._listeners = tuple(listeners)
@@ -146,15 +147,6 @@ class EmbeddedKafka:
             log=str(self.log),
         )
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     # -- starting ------------------------------------------------------------------------------------------
 
     def _launch(self, say: Progress) -> None:
@@ -166,12 +158,13 @@ class EmbeddedKafka:
         command = [str(java), "-cp", f"{jars}/*", *java_log_options()]
         if not (self.directory / "data" / "meta.properties").exists():  # written last, by a format that ended
             say("formatting the data directory")
-            self._format(command, identity.cluster_id)
+            self._format([*command, *class_archive.options(archive_of(jars))], identity.cluster_id)
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES_MAX:
             self.log.rename(self.log.with_suffix(".log.1"))
         say(f"starting Kafka at {self.bootstrap_servers}")
         heap = f"-Xmx{self._heap_mb}m"
-        self._daemon.start([*command, heap, "kafka.Kafka", str(self._properties)], log=self.log)
+        options = [heap, *class_archive.options(archive_of(jars)), *self._java_options]
+        self._daemon.start([*command, *options, "kafka.Kafka", str(self._properties)], log=self.log)
 
     def _check_ports(self, port: int) -> None:
         for wanted in (port, *(listener.port for listener in self._listeners)):

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from lowwater_fleet.console import out, progress
+from lowwater_fleet.contract import AsJson
 from lowwater_fleet.kafka import HEAP_MB_DEFAULT, EmbeddedKafka, KafkaStatus
 
 app = typer.Typer(help="Run the embedded Kafka broker.", no_args_is_help=True)
@@ -18,7 +19,6 @@ app = typer.Typer(help="Run the embedded Kafka broker.", no_args_is_help=True)
 DIRECTORY_DEFAULT = Path(".lowwater/kafka")
 
 Directory = Annotated[Path, typer.Option("--directory", "-d", help="Where the broker keeps its data.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the status as JSON.")]
 
 
 @app.command()

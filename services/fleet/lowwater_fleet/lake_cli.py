@@ -25,8 +25,8 @@ from lowwater.config import LakeConfig
 from lowwater.errors import ConfigError, LakeError
 from lowwater.times import now_us
 from lowwater_fleet.console import err, out, progress
+from lowwater_fleet.contract import AsJson, ConfigOption, load
 from lowwater_fleet.lake_print import instant, print_json, print_rows
-from lowwater_fleet.operate_cli import ConfigOption, JsonOption, load
 
 if TYPE_CHECKING:
     from lowwater.lake.columns import LakeTable
@@ -65,7 +65,7 @@ def _open(uri: str | None, config_file: Path | None, group: str | None) -> Lake:
 
 @app.command()
 def tables(
-    lake: LakeOption = None, config_file: ConfigOption = None, group: GroupOption = None, as_json: JsonOption = False
+    lake: LakeOption = None, config_file: ConfigOption = None, group: GroupOption = None, as_json: AsJson = False
 ) -> None:
     """All tables, with what their live files hold."""
     found = _open(lake, config_file, group).tables()
@@ -100,7 +100,7 @@ def log(
     lake: LakeOption = None,
     config_file: ConfigOption = None,
     group: GroupOption = None,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
     """The ledger, the newest landing first."""
     chain = _open(lake, config_file, group).chain
@@ -140,7 +140,7 @@ def show(
     lake: LakeOption = None,
     config_file: ConfigOption = None,
     group: GroupOption = None,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
     """One table: its key, columns, versions and files, or its changes."""
     opened = _open(lake, config_file, group)
@@ -211,7 +211,7 @@ def state(
     lake: LakeOption = None,
     config_file: ConfigOption = None,
     group: GroupOption = None,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
     """A table's rows, now or as they were."""
     from lowwater_fleet.lake_sql import state_rows
@@ -234,7 +234,7 @@ def sql(
     lake: LakeOption = None,
     config_file: ConfigOption = None,
     group: GroupOption = None,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
     """DuckDB's SQL over all tables at one version: `accounts` (or "source.namespace.accounts"), `accounts_changes`."""
     from lowwater_fleet.lake_sql import ask
@@ -250,7 +250,7 @@ def sql(
 
 @app.command()
 def compact(
-    lake: LakeOption = None, config_file: ConfigOption = None, group: GroupOption = None, as_json: JsonOption = False
+    lake: LakeOption = None, config_file: ConfigOption = None, group: GroupOption = None, as_json: AsJson = False
 ) -> None:
     """Merges small files, folds what retention lets go, and removes what can never count. Beside a running landing."""
     try:
@@ -279,7 +279,7 @@ def verify(
     lake: LakeOption = None,
     config_file: ConfigOption = None,
     group: GroupOption = None,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
     """Looks at every manifest and file, and lists all that is wrong. Ends with 1 if anything is."""
     from lowwater.lake.manifest import LEDGER

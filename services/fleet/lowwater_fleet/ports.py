@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections import deque
 
 from lowwater.errors import ConfigError
 
@@ -11,6 +12,8 @@ from lowwater.errors import ConfigError
 # 49152). A port of that range can be taken by any client while its server is being restarted, even by the
 # client that is trying to reach that server: it then talks to itself.
 FREE_PORTS = range(20000, 32000)
+#: what this process was given lately: who asked for one may not listen there yet
+_GIVEN: deque[int] = deque(maxlen=2000)
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
@@ -32,9 +35,10 @@ def is_listening(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def free_port(*, but_not: tuple[int, ...] = ()) -> int:
-    """A port that is free now. Random, so that two test runs at once seldom choose the same."""
+    """A port that is free now, another one each time. Random, so that two test runs at once seldom choose the same."""
     for port in random.sample(FREE_PORTS, 200):
-        if port not in but_not and is_free(port):
+        if port not in but_not and port not in _GIVEN and is_free(port):
+            _GIVEN.append(port)
             return port
     raise ConfigError(
         f"no free port between {FREE_PORTS.start} and {FREE_PORTS.stop}", hint="see what holds them: ss -ltnp"

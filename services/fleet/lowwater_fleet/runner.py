@@ -16,17 +16,24 @@ from lowwater import config
 from lowwater.config import Settings
 from lowwater.errors import LowwaterError
 from lowwater_fleet import services
+from lowwater_fleet.follow import Follower
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.ports import free_port
 from lowwater_fleet.services import Service
 
 Say = Callable[[str], None]
 
+#: a broker may start at the same time as the fleet
+KAFKA_SECONDS_MAX = 60.0
+
 
 def bank_config(
-    directory: Path, bootstrap_servers: str, control_port: int = 0, postgres: Mapping[str, Any] | None = None
+    directory: Path,
+    bootstrap_servers: str,
+    control_port: int = 0,
+    beside: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
-    """The built-in fleet: one simulated cluster, with `postgres` a PostgreSQL beside it, one group, one lake."""
+    """The built-in fleet: one simulated cluster, one group, one lake; `beside` it are sources named as their kinds."""
     raw: dict[str, Any] = {
         "kafka": {"bootstrap_servers": bootstrap_servers},
         "sources": {
@@ -51,9 +58,9 @@ def bank_config(
         "control": {"port": control_port or free_port()},
         "state_directory": str(directory),
     }
-    if postgres is not None:
-        raw["sources"]["postgres"] = {"kind": "postgres", "config": dict(postgres), "http": {"port": free_port()}}
-        raw["groups"]["bank"]["sources"].append("postgres")
+    for kind, described in (beside or {}).items():
+        raw["sources"][kind] = {"kind": kind, "config": dict(described), "http": {"port": free_port()}}
+        raw["groups"]["bank"]["sources"].append(kind)
     path = directory / "fleet.yaml"
     path.write_text(yaml.safe_dump(raw, sort_keys=False))
     return path
@@ -62,18 +69,22 @@ def bank_config(
 class Runner:
     """Everything of one config: control, one extractor per source, one merger per group, Spark where it has a lake."""
 
-    def __init__(self, config_file: Path, directory: Path) -> None:
+    def __init__(self, config_file: Path, directory: Path, follows_control: bool = False) -> None:
+        """`follows_control`: what runs beside the API is what the control topic wants, not only what the file has."""
         self.config_file = config_file
         self.settings: Settings = config.load(config_file)
         logs = directory / "logs"
         self.services: dict[str, Service] = {}
+        self.add(services.control(self.settings, config_file, logs))
+        self._follower = Follower(self.settings, self.services, directory) if follows_control else None
+        if self._follower is not None:
+            return
         for service in (
-            services.control(self.settings, config_file, logs),
             *(services.extractor(self.settings, config_file, s, logs) for s in self.settings.sources),
             *(services.merger(self.settings, config_file, g, logs) for g in self.settings.groups),
             *(services.lander(self.settings, config_file, g, logs) for g in self._landed()),
         ):
-            self.services[service.name] = service
+            self.add(service)
 
     def _landed(self) -> list[str]:
         return [name for name, group in self.settings.groups.items() if group.lake is not None]
@@ -83,15 +94,21 @@ class Runner:
         return service
 
     def start(self) -> None:
-        for service in self.services.values():
+        for service in list(self.services.values()):
             if not service.is_running:
                 service.start()
+        if self._follower is not None:
+            self._follower.connect(KAFKA_SECONDS_MAX)
 
     def supervise(self) -> None:
-        for service in self.services.values():
+        if self._follower is not None:
+            self._follower.follow()
+        for service in list(self.services.values()):
             service.supervise()
 
     def stop(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
         for service in reversed(list(self.services.values())):
             service.stop()
 

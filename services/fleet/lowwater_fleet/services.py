@@ -53,6 +53,12 @@ class Service:
             )
         self._started_at = time.monotonic()
         self._is_stopped = False
+        self.last_code = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """By `stop`: it stays so until `start`."""
+        return self._is_stopped
 
     @property
     def is_running(self) -> bool:

@@ -20,8 +20,19 @@ SPOOLED_BYTES = Gauge("lowwater_merger_spooled_bytes", "buffers on disk", _GROUP
 PAUSED = Gauge("lowwater_merger_paused_partitions", "partitions not read: buffers are full", _GROUP)
 WATERMARK = Gauge("lowwater_merger_watermark_major", "a source's watermark: its major number", _SOURCE)
 MARK = Gauge("lowwater_merger_mark_major", "a thread's mark: its major number", _THREAD)
+MARK_AGE = Gauge("lowwater_merger_mark_age_seconds", "since a thread's mark has moved", _THREAD)
+WATERMARK_AGE = Gauge(
+    "lowwater_merger_watermark_age_seconds",
+    "age of the clock that all of a source's partitions have been marked with: what it may still hold back is younger",
+    _SOURCE,
+)
+UNREAD = Gauge(
+    "lowwater_merger_unread_records", "records of the changes topic not read yet, with Kafka's own markers", _SOURCE
+)
 BEHIND = Gauge("lowwater_merger_mark_behind", "how far a thread's mark is behind the source's highest", _THREAD)
-HOLDS = Gauge("lowwater_merger_holds_watermark", "1 for the thread that the others wait for", _THREAD)
+HOLDS = Gauge(
+    "lowwater_merger_holds_watermark", "1 for the thread that the others wait for; thread `none`: no mark yet", _THREAD
+)
 HELD_SECONDS = Gauge("lowwater_merger_held_seconds", "how long the same thread has held what waits", _GROUP)
 EXCLUDED = Gauge("lowwater_merger_thread_excluded", "1 while a thread is excluded", _THREAD)
 STOPPED = Gauge("lowwater_merger_source_stopped", "1 while a source is stopped by an error", _SOURCE)

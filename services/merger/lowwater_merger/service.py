@@ -58,6 +58,7 @@ class MergerService(SessionService):
     """One group's service."""
 
     kind = "group"
+    service = "merger"
 
     def __init__(self, settings: Settings, group: str, http_port: int | None = None) -> None:
         self.group = group

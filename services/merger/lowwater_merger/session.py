@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from lowwater import topics
+from lowwater import topics, tracing
 from lowwater.bus.admin import Admin
 from lowwater.bus.consumer import AssignedConsumer, open_transaction
 from lowwater.config import GroupConfig, KafkaConfig
@@ -46,6 +46,9 @@ class Host(Protocol):
     def is_stopping(self) -> bool: ...
 
     @property
+    def is_restarted(self) -> bool: ...
+
+    @property
     def kafka(self) -> KafkaConfig: ...
 
     def forget_too_large(self) -> None: ...
@@ -68,6 +71,7 @@ class Session:
         self._admin = admin
         self._control = control
         self._hold = status.HoldWatch(service.group, self._config.hold_alarm_seconds)
+        self._marks = status.MarkWatch()
         self._log: Any = structlog.get_logger().bind(service="merger", group=service.group)
         self._released_bytes = 0
         self._progress_at = time.monotonic()
@@ -116,7 +120,7 @@ class Session:
         self._control_at = now
         self._control.poll()
         wanted = self._control.fold.get("group", self._group)
-        if wanted.control.wanted is Wanted.STOPPED:
+        if wanted.control.wanted.is_at_rest or self._service.is_restarted:
             return False
         if obey(self._merger, wanted, now_us()):
             self._service.forget_too_large()
@@ -126,7 +130,7 @@ class Session:
             # a pause may be long, and a Kafka transaction may not
             self._commit()
         while self._is_paused():
-            if self._service.is_stopping:
+            if self._service.is_stopping or self._service.is_restarted:
                 return False
             self._service.health.tick()
             self._service.health.show({**status.status(self._merger, None), "state": "paused"})
@@ -178,7 +182,8 @@ class Session:
             positions[name] = {p: o for (t, p), o in self._consumer.positions.items() if t == topic}
         progress = self._merger.progress(positions)
         offsets = {(topics.changes(s.source), p.partition): p.offset for s in progress.sources for p in s.partitions}
-        self._output.commit(progress, offsets, self._consumer.group_metadata())
+        with tracing.span("release", group=self._group, next_gsn=progress.next_gsn):
+            self._output.commit(progress, offsets, self._consumer.group_metadata())
         self._released_bytes = 0
         self._progress_at = time.monotonic()
 
@@ -227,7 +232,11 @@ class Session:
         merger = self._merger
         holder = self._hold.look(merger)
         self._look_for_hidden()
-        status.count(merger, holder)
+        status.count(merger, holder, self._marks, now_us())
+        unread = self._consumer.unread()
+        for name in merger.sources:
+            topic = topics.changes(name)
+            metrics.UNREAD.labels(self._group, name).set(sum(n for (t, _), n in unread.items() if t == topic))
         metrics.SPOOLED_BYTES.labels(self._group).set(self._spool.size_bytes)
         metrics.REPEATS.labels(self._group).inc(merger.repeats_dropped - self._repeats)
         self._repeats = merger.repeats_dropped

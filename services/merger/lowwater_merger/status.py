@@ -12,7 +12,7 @@ from lowwater.positions import Order
 from lowwater_merger import metrics
 from lowwater_merger.core import Merger
 from lowwater_merger.release import SourceState
-from lowwater_merger.watermark import thread_mark
+from lowwater_merger.watermark import mark_clock, thread_mark
 
 
 class HoldWatch:
@@ -89,12 +89,13 @@ def status(merger: Merger, holder: dict[str, Any] | None, hidden: Mapping[str, s
 
 def _source(state: SourceState) -> dict[str, Any]:
     first = state.lanes.first()
+    shown = first and {"txid": first.key.txid, "order": str(first.key.order), "commit_ts_us": first.commit_ts_us}
     return {
         "watermark": str(state.watermark().order),
         "released": str(state.last_key.order),
         "clock_us": state.clock_us,
         "waiting": state.lanes.count,
-        "first_waiting": None if first is None else {"txid": first.key.txid, "order": str(first.key.order)},
+        "first_waiting": shown,
         "is_out": state.is_out,
         "error": state.error.fields() if state.error else None,
         "threads": {
@@ -113,7 +114,22 @@ def _thread_state(state: SourceState, thread: int) -> str:
     return next((s for s in reversed(states) if s), "unknown")
 
 
-def count(merger: Merger, holder: dict[str, Any] | None) -> None:
+class MarkWatch:
+    """Since when each thread's mark stands where it is."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, int], tuple[Order, float]] = {}
+
+    def age_seconds(self, source: str, thread: int, order: Order) -> float:
+        now = time.monotonic()
+        seen = self._seen.get((source, thread))
+        if seen is None or seen[0] != order:
+            self._seen[source, thread] = (order, now)
+            return 0.0
+        return now - seen[1]
+
+
+def count(merger: Merger, holder: dict[str, Any] | None, watch: MarkWatch, now_us: int) -> None:
     """The gauges."""
     group = merger.group
     metrics.GSN.labels(group).set(merger.next_gsn - 1)
@@ -123,11 +139,17 @@ def count(merger: Merger, holder: dict[str, Any] | None) -> None:
         metrics.WAITING.labels(group, name).set(state.lanes.count)
         metrics.WATERMARK.labels(group, name).set(state.watermark().order.major)
         metrics.STOPPED.labels(group, name).set(state.error is not None)
-        marks = {thread: thread_mark(thread, state.marks)[0].major for thread in state.threads}
-        for thread, major in marks.items():
+        clock_us = mark_clock(state.marks)
+        if clock_us is not None:
+            metrics.WATERMARK_AGE.labels(group, name).set(max(0.0, (now_us - clock_us) / 1e6))
+        is_holder = holder is not None and holder["source"] == name
+        held_by = holder["thread"] if holder is not None and is_holder else None
+        metrics.HOLDS.labels(group, name, "none").set(is_holder and held_by is None)
+        marks = {thread: thread_mark(thread, state.marks)[0] for thread in state.threads}
+        for thread, order in marks.items():
             labels = (group, name, str(thread))
-            metrics.MARK.labels(*labels).set(major)
-            metrics.BEHIND.labels(*labels).set(max(marks.values()) - major)
+            metrics.MARK.labels(*labels).set(order.major)
+            metrics.MARK_AGE.labels(*labels).set(watch.age_seconds(name, thread, order))
+            metrics.BEHIND.labels(*labels).set(max(marks.values()).major - order.major)
             metrics.EXCLUDED.labels(*labels).set(thread in state.excluded)
-            is_holder = holder is not None and (holder["source"], holder["thread"]) == (name, thread)
-            metrics.HOLDS.labels(*labels).set(is_holder)
+            metrics.HOLDS.labels(*labels).set(held_by == thread)

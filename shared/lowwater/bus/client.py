@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from lowwater.config import KafkaConfig
-from lowwater.errors import BusDoubtError, BusError, BusFatalError, DataGoneError, FencedError
+from lowwater.errors import BusDoubtError, BusError, BusFatalError, DataGoneError, FencedError, TopicMissingError
 from lowwater.secrets import resolve
 from lowwater.topics import MESSAGE_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 
@@ -16,6 +16,7 @@ _FENCED = {
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
 }
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
@@ -38,6 +39,8 @@ def as_bus_error(error: KafkaError | KafkaException, doing: str) -> BusError | D
         return FencedError(what, hint="another process took over this transactional id; this one must end")
     if code in _GONE:
         return DataGoneError(what, hint="the offsets that are needed were deleted; see docs/operations.md, data gone")
+    if code in _MISSING:
+        return TopicMissingError(what, hint="its writer makes it when it starts for the first time")
     if cause.fatal():
         return BusFatalError(what, hint="the client cannot go on; it is started anew")
     if cause.txn_requires_abort() or cause.retriable() or code in (KafkaError._TIMED_OUT, KafkaError._STATE):

@@ -93,6 +93,14 @@ class AssignedConsumer:
             self._consumer.resume(stop)
         self._paused = set(places)
 
+    def unread(self) -> dict[Place, int]:
+        """Of each partition how many offsets are left, as the last answers of the broker said: nothing is asked."""
+        found = {}
+        for (topic, partition), position in self.positions.items():
+            _, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
+            found[topic, partition] = max(0, int(high) - position)
+        return found
+
     def group_metadata(self) -> Any:
         return self._consumer.consumer_group_metadata()
 
@@ -114,7 +122,7 @@ _PASSING = {
 
 
 #: state topics are small and their end is waited for
-_STATE = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
+STATE_SETTINGS = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
 
 
 def read_to_end(
@@ -130,12 +138,12 @@ def read_to_end(
     The end is asked for as read_uncommitted: an end of the committed part below it is an open transaction,
     and what that one will say is not known. So this waits, names it, and decides nothing meanwhile.
     """
-    low, high = _ends(kafka, topic, partition)
+    low, high = topic_ends(kafka, topic, partition)
     # the number, not "beginning": asking for that costs the client half a second
     start = low if start is None else max(start, low)
     if high <= start:
         return [], high
-    settings = consumer_settings(kafka, "lowwater.state", **_STATE)
+    settings = consumer_settings(kafka, "lowwater.state", **STATE_SETTINGS)
     consumer = Consumer(settings)
     found: list[Message] = []
     try:
@@ -161,12 +169,15 @@ def read_to_end(
 
 def open_transaction(kafka: KafkaConfig, topic: str, partition: int) -> tuple[int, int] | None:
     """The offsets that an open Kafka transaction hides from readers, if one does."""
-    _, stable = _ends(kafka, topic, partition, "read_committed")
-    _, high = _ends(kafka, topic, partition)
+    _, stable = topic_ends(kafka, topic, partition, "read_committed")
+    _, high = topic_ends(kafka, topic, partition)
     return (stable, high) if stable < high else None
 
 
-def _ends(kafka: KafkaConfig, topic: str, partition: int, isolation_level: str = "read_uncommitted") -> tuple[int, int]:
+def topic_ends(
+    kafka: KafkaConfig, topic: str, partition: int, isolation_level: str = "read_uncommitted"
+) -> tuple[int, int]:
+    """The first offset that is left, and the end."""
     consumer = Consumer(consumer_settings(kafka, "lowwater.state", **{"isolation.level": isolation_level}))
     try:
         while True:

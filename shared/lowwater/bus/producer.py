@@ -9,24 +9,54 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from lowwater.bus.client import as_bus_error, client_settings
 from lowwater.config import KafkaConfig
-from lowwater.errors import BusDoubtError
+from lowwater.errors import BusDoubtError, BusFatalError, FencedError
+from lowwater.metrics import KAFKA_TRANSACTIONS
 
 #: a request is sent again after no less than this (the client varies it by a fifth), so a transaction that
 #: ended sooner was ended by one request
 RETRY_BACKOFF_SECONDS = 0.25
 _NO_RETRY_SECONDS = RETRY_BACKOFF_SECONDS * 0.7
+#: a broker that dies while offsets are sent can leave the client waiting for ever, whatever time it was given
+OFFSETS_SECONDS = 10.0
 #: after a slower end, the client's own counters tell; they come this often
 STATISTICS_SECONDS = 0.2
 #: the broker's default maximum
 TRANSACTION_TIMEOUT_SECONDS = 900
+
+
+class _Closed:
+    """In the place of a client that is gone."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise BusFatalError(f"{name}: this producer is closed")
+
+
+class _Heard:
+    """What the client tells of itself. Apart from its owner: a client that its own callbacks lead back to would live
+    on, with its threads, until the garbage collector comes by."""
+
+    def __init__(self) -> None:
+        self.counters: tuple[int, int] = (0, 0)
+        self.at = 0.0
+        self.errors = 0
+
+    def on_statistics(self, text: str) -> None:
+        brokers = json.loads(text)["brokers"].values()
+        self.counters = (sum(b["txretries"] for b in brokers), sum(b["req_timeouts"] for b in brokers))
+        self.at = time.monotonic()
+
+    def on_error(self, _error: KafkaError) -> None:
+        self.errors += 1
 
 
 class TransactionalProducer:
@@ -36,10 +66,10 @@ class TransactionalProducer:
         self, kafka: KafkaConfig, transactional_id: str, tick: Callable[[], None] = lambda: None, **more: Any
     ) -> None:
         self._tick = tick
-        self._counters: tuple[int, int] = (0, 0)
-        self._counters_at = 0.0
-        self._errors = 0
-        self._producer = Producer(
+        self._transactional_id = transactional_id
+        self._is_open = False
+        self._heard = _Heard()
+        self._producer: Any = Producer(
             {
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_SECONDS * 1000,
@@ -54,20 +84,12 @@ class TransactionalProducer:
                 "queue.buffering.max.kbytes": 32 * 1024,
                 "retry.backoff.ms": int(RETRY_BACKOFF_SECONDS * 1000),
                 "statistics.interval.ms": int(STATISTICS_SECONDS * 1000),
-                "stats_cb": self._on_statistics,
-                "error_cb": self._on_error,
+                "stats_cb": self._heard.on_statistics,
+                "error_cb": self._heard.on_error,
                 **client_settings(kafka),
                 **more,
             }
         )
-
-    def _on_statistics(self, text: str) -> None:
-        brokers = json.loads(text)["brokers"].values()
-        self._counters = (sum(b["txretries"] for b in brokers), sum(b["req_timeouts"] for b in brokers))
-        self._counters_at = time.monotonic()
-
-    def _on_error(self, error: KafkaError) -> None:
-        self._errors += 1
 
     def init(self) -> None:
         """Fence every predecessor; returns once its transaction is ended."""
@@ -75,11 +97,13 @@ class TransactionalProducer:
 
     def begin(self) -> None:
         self._call("begin a transaction", self._producer.begin_transaction)
+        self._is_open = True
 
     def produce(self, topic: str, key: bytes, value: bytes, partition: int) -> None:
         while True:
             try:
-                return self._producer.produce(topic, value=value, key=key, partition=partition)
+                self._producer.produce(topic, value=value, key=key, partition=partition)
+                return
             except BufferError:
                 self._wait()
             except KafkaException as error:
@@ -115,32 +139,61 @@ class TransactionalProducer:
 
     def send_offsets(self, offsets: dict[tuple[str, int], int], group_metadata: Any) -> None:
         places = [TopicPartition(t, p, offset) for (t, p), offset in offsets.items()]
-        self._call("mirror offsets", lambda: self._producer.send_offsets_to_transaction(places, group_metadata))
+        answer: Future[None] = Future()
+
+        def send() -> None:
+            try:
+                self._producer.send_offsets_to_transaction(places, group_metadata, OFFSETS_SECONDS)
+            except KafkaException as error:
+                answer.set_exception(error)
+            else:
+                answer.set_result(None)
+
+        # not on this thread: one that never comes back is left behind, together with its producer
+        threading.Thread(target=send, name="lowwater-offsets", daemon=True).start()
+        self._call("mirror offsets", lambda: self._answer(answer))
+
+    def _answer(self, answer: Future[None]) -> None:
+        until = time.monotonic() + 2 * OFFSETS_SECONDS
+        while time.monotonic() < until:
+            with contextlib.suppress(TimeoutError):
+                return answer.result(0.5)
+            self._tick()
+        raise BusDoubtError("the client did not come back from sending offsets", hint="started anew")
 
     def commit(self) -> None:
         """Durable when it returns. There is no time-out of ours: giving up would leave the result unknown."""
-        before = self._counters
-        errors = self._errors
+        heard = self._heard
+        before = (heard.counters, heard.errors)
         started = time.monotonic()
         self._call("commit a transaction", self._producer.commit_transaction)
+        self._is_open = False
         self._poll(0)
         ended = time.monotonic()
-        if ended - started < _NO_RETRY_SECONDS and errors == self._errors:
+        if ended - started < _NO_RETRY_SECONDS and heard.errors == before[1]:
+            self._count("committed")
             return
-        while self._counters_at <= ended:
+        while heard.at <= ended:
             self._poll(STATISTICS_SECONDS)
             self._tick()
-        if self._counters != before or errors != self._errors:
+        if (heard.counters, heard.errors) != before:
+            self._count("doubted")
             raise BusDoubtError(
                 "a transaction was committed, but its end may have been sent twice",
                 hint="started anew, so that a late copy of it cannot end the next one",
             )
+        self._count("committed")
 
     def close(self) -> None:
         """Without an abort: the next `init` under this id ends what is open, and fences this one."""
-        with contextlib.suppress(KafkaException):  # a fenced producer says so here once more
+        if self._is_open:
+            self._is_open = False
+            self._count("aborted")
+        with contextlib.suppress(KafkaException, BusFatalError):  # a fenced producer says so here once more
             self._producer.purge()
             self._producer.poll(0)
+        # its threads end now, whoever still knows of us: a stream that Spark has ended keeps what it called
+        self._producer = _Closed()
 
     def _call(self, doing: str, call: Callable[[], Any], patient: bool = False) -> Any:
         while True:
@@ -150,4 +203,10 @@ class TransactionalProducer:
                 if patient and error.args[0].retriable():
                     self._tick()
                     continue
-                raise as_bus_error(error, doing) from error
+                found = as_bus_error(error, doing)
+                if isinstance(found, FencedError):
+                    self._count("fenced")
+                raise found from error
+
+    def _count(self, outcome: str) -> None:
+        KAFKA_TRANSACTIONS.labels(self._transactional_id, outcome).inc()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -86,3 +87,9 @@ def change_schema(table: TableSchema) -> dict[str, Any]:
             "key": list(table.key),
         },
     }
+
+
+def avro_columns(schema: str) -> dict[str, Any]:
+    """Column → type without the null, of the text of a schema that `change_schema` made."""
+    row = next(field for field in json.loads(schema)["fields"] if field["name"] == "before")["type"][1]
+    return {field.get("lowwater_column", field["name"]): field["type"][1] for field in row["fields"]}

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+#: of a kind whose tables grow columns from what is seen: whatever of a row is in no column, as JSON
+REST = "_rest"
+
 
 class Kind(StrEnum):
     BOOLEAN = "boolean"

@@ -79,7 +79,7 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     pair = {one, other}
     if pair == {pa.int32(), pa.int64()}:
         return pa.int64()
-    if pair == {pa.float32(), pa.float64()}:
+    if pair in ({pa.float32(), pa.float64()}, {pa.int32(), pa.float64()}):
         return pa.float64()
     left, right = _whole_and_scale(one), _whole_and_scale(other)
     if left and right:

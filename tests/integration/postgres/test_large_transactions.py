@@ -8,8 +8,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.integration.postgres.reading import Change, reading, stream_large_ones
+from tests.integration.postgres.reading import reading, stream_large_ones
 from tests.postgres import Database, NewPostgres
+from tests.versions import Change
 
 from lowwater_extractor.source import SourceTransaction
 

@@ -72,7 +72,7 @@ def test_an_error_of_the_copies_is_shown() -> None:
 def test_a_postgresql_beside_the_cluster_is_in_the_same_group(tmp_path: Path) -> None:
     alone = yaml.safe_load(bank_config(tmp_path, "broker:1").read_text())
     assert alone["groups"]["bank"]["sources"] == ["rac"] == list(alone["sources"])
-    both = yaml.safe_load(bank_config(tmp_path, "broker:1", postgres={"port": 5}).read_text())
+    both = yaml.safe_load(bank_config(tmp_path, "broker:1", beside={"postgres": {"port": 5}}).read_text())
     assert both["groups"]["bank"]["sources"] == ["rac", "postgres"] == list(both["sources"])
     assert both["sources"]["postgres"]["kind"] == "postgres"
     assert both["sources"]["postgres"]["config"] == {"port": 5}

@@ -14,9 +14,12 @@ from lowwater.errors import ConfigError
 from lowwater_extractor.source import Source
 
 KINDS: dict[str, str] = {
+    "mysql": "lowwater_extractor.sources.mysql.source:Mysql",
+    "mongodb": "lowwater_extractor.sources.mongodb.source:MongoDB",
     "oracle": "lowwater_extractor.sources.oracle.source:Oracle",
     "postgres": "lowwater_extractor.sources.postgres.source:Postgres",
     "simulated_rac": "lowwater_extractor.sources.simulated_rac.source:SimulatedRac",
+    "turso": "lowwater_extractor.sources.turso.source:Turso",
 }
 
 

@@ -46,11 +46,17 @@ def _checks(config: PostgresConfig, source: str, catalogue: DatabaseCatalogue, v
     if config.mode == "incremental":
         yield from check_cursors(config, catalogue)
         return
-    ((level,),) = catalogue.ask("SHOW wal_level")
-    yield Check("wal_level", level == "logical", level, "ALTER SYSTEM SET wal_level = logical; and restart the server")
     ((encoding,),) = catalogue.ask("SHOW server_encoding")
     yield Check("encoding", encoding != "SQL_ASCII", encoding, "move to a database with an encoding, UTF8 say")
     setup = Setup(config, source, catalogue)
+    if config.has_log:
+        yield from _log(config, source, setup, catalogue)
+    yield from _tables(config, setup, catalogue)
+
+
+def _log(config: PostgresConfig, source: str, setup: Setup, catalogue: DatabaseCatalogue) -> Iterator[Check]:
+    ((level,),) = catalogue.ask("SHOW wal_level")
+    yield Check("wal_level", level == "logical", level, "ALTER SYSTEM SET wal_level = logical; and restart the server")
     ((slots, senders),) = catalogue.ask(_FREE)
     has_slot = bool(catalogue.ask("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", setup.slot))
     yield Check(
@@ -61,7 +67,6 @@ def _checks(config: PostgresConfig, source: str, catalogue: DatabaseCatalogue, v
     )
     yield Check("senders", senders > 1, f"{senders} free", "raise max_wal_senders (two for each source)")
     yield _replication(config, source)
-    yield from _tables(config, setup, catalogue)
 
 
 def _replication(config: PostgresConfig, source: str) -> Check:
@@ -84,6 +89,8 @@ def _tables(config: PostgresConfig, setup: Setup, catalogue: DatabaseCatalogue) 
     oids = [table.oid for table in tables]
     ((unread,),) = catalogue.ask(_SELECT, oids)
     yield Check("select", not unread, unread or "may read them", f"GRANT SELECT ON {unread} TO {config.user}")
+    if not config.has_log:
+        return
     if config.manage_publication:
         ((foreign,),) = catalogue.ask(_OWNED, oids)
         yield Check(

@@ -5,31 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from lowwater.secrets import check_reference
-
-#: settings of the mode `incremental` alone
-_INCREMENTAL = ("cursors", "poll_seconds", "settle_seconds")
+from lowwater_extractor.modes import ModesConfig
 
 
-class CursorConfig(BaseModel):
-    """By what a table is read in the mode `incremental`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    primary: str = Field(min_length=1, description="rises with every insert and update: updated_at, say")
-    secondary: str = Field(default="", description="tells rows apart whose primary is equal: id, say")
-    key: list[str] = Field(default=[], description="columns that name a row; default: the primary key")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (self.primary, self.secondary) if self.secondary else (self.primary,)
-
-
-class PostgresConfig(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class PostgresConfig(ModesConfig):
     host: str = "localhost"
     port: int = Field(default=5432, ge=1, le=65535)
     database: str
@@ -38,17 +20,9 @@ class PostgresConfig(BaseModel):
         default="", description="a reference such as ${env:POSTGRES_PASSWORD}; empty: libpq's own means (~/.pgpass, …)"
     )
     #: passed to libpq as they are: sslmode, sslrootcert, sslcert, sslkey, connect_timeout, …
-    options: dict[str, str] = {}
+    options: dict[str, str] = Field(default={})
     tables: list[str] = Field(
         min_length=1, description="`schema.table` or `schema.*`; partitions are captured as their table"
-    )
-    mode: Literal["cdc", "incremental"] = Field(
-        default="cdc", description="by the log; or, where that is not to be had, by cursor columns, now and then"
-    )
-    cursors: dict[str, CursorConfig] = Field(default={}, description="`schema.table`: its cursor; for `incremental`")
-    poll_seconds: float = Field(default=10.0, gt=0, description="`incremental`: how often there is a look for new rows")
-    settle_seconds: float = Field(
-        default=60.0, ge=0, description="`incremental`: longer than any transaction that writes to the tables takes"
     )
     publication: str = Field(default="", description="default: lowwater_<source>")
     slot: str = Field(default="", description="default: lowwater_<source>")
@@ -72,26 +46,9 @@ class PostgresConfig(BaseModel):
     spill_directory: Path | None = None
     read_bytes: int = Field(default=4 << 20, ge=1, description="how much one poll reads")
 
-    @model_validator(mode="after")
-    def _fits_its_mode(self) -> PostgresConfig:
-        if self.mode == "cdc":
-            if wrong := [name for name in _INCREMENTAL if name in self.model_fields_set]:
-                raise ValueError(f"{', '.join(wrong)}: for mode: incremental only; set that, or take it out")
-            return self
-        if missing := [name for name in self.tables if not name.endswith(".*") and name not in self.cursors]:
-            raise ValueError(f"no cursor for {missing[0]}: add cursors: {{{missing[0]}: {{primary: …}}}}")
-        if unknown := [name for name in self.cursors if not is_wanted(self.tables, name)]:
-            raise ValueError(f"a cursor for {unknown[0]}, which tables do not name: add it there, or take it out here")
-        return self
-
     def publication_of(self, source: str) -> str:
         return self.publication or f"lowwater_{source}"
 
     def slot_of(self, source: str) -> str:
         # a slot's name has lower-case letters, digits and underscores
         return self.slot or f"lowwater_{source}".replace("-", "_")
-
-
-def is_wanted(patterns: list[str], table: str) -> bool:
-    namespace, _, _ = table.partition(".")
-    return table in patterns or f"{namespace}.*" in patterns or "*.*" in patterns

@@ -16,6 +16,7 @@ from psycopg.errors import error_from_result
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import TableSchema
 from lowwater.errors import CodecError, LowwaterError, SourceLostError
+from lowwater_extractor.cursor_checks import VALUE_ERRORS, value_error
 from lowwater_extractor.cursors import LOWEST, Bound, Range
 from lowwater_extractor.incremental import Look
 from lowwater_extractor.source import Encoders
@@ -42,8 +43,6 @@ _SETTINGS = (
 )
 #: what a new attempt can mend: a standby that cancels, a table that was altered since it was looked at
 _PASSING = ("40001", "40P01", "42703", "42P01", "42804", "57014", "25P03", "25P04")
-#: what reading a text that is not of its type can raise
-_ERRORS = (CodecError, ValueError, ArithmeticError, IndexError)
 
 Ask = Generator[None, None, pq.abc.PGresult]
 
@@ -191,7 +190,7 @@ class _Shape:
     def _row(self, texts: list[bytes | None]) -> list[object]:
         try:
             return [None if v is None else convert(v) for convert, v in zip(self._converts, texts, strict=True)]
-        except _ERRORS as error:
+        except VALUE_ERRORS as error:
             raise self._explain(texts, error) from error
 
     def _explain(self, texts: list[bytes | None], error: Exception) -> LowwaterError:
@@ -200,11 +199,8 @@ class _Shape:
             try:
                 if text is not None:
                     convert(text)
-            except _ERRORS as cause:
-                what = cause.what if isinstance(cause, CodecError) else "its text does not read as its type"
-                hint = (isinstance(cause, CodecError) and cause.hint) or "capture the column `as_text`, and report it"
-                where = f"{self.table.full_name}.{column.name}"
-                return CodecError(f"{where}: {what}", source=self.table.source, thread=1, hint=hint)
+            except VALUE_ERRORS as cause:
+                return value_error(self.table, column.name, cause, "capture the column `as_text`, and report it")
         return CodecError(f"{self.table.full_name}: {error}", source=self.table.source)
 
 

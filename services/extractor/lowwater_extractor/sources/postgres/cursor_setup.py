@@ -8,11 +8,21 @@ from dataclasses import dataclass, replace
 from psycopg import sql
 
 from lowwater.codec.table import TableSchema
-from lowwater.errors import LowwaterError, StartRefusedError
+from lowwater.errors import LowwaterError
+from lowwater_extractor.cursor_checks import (
+    advise_indexes,
+    check_columns,
+    check_keys,
+    check_overlaps,
+    check_tables,
+    is_whole,
+    refuse_bad,
+)
+from lowwater_extractor.modes import CursorConfig, is_wanted
 from lowwater_extractor.source import Check
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue
-from lowwater_extractor.sources.postgres.config import CursorConfig, PostgresConfig, is_wanted
-from lowwater_extractor.sources.postgres.cursor_sql import Cursored
+from lowwater_extractor.sources.postgres.config import PostgresConfig
+from lowwater_extractor.sources.postgres.cursor_sql import Cursored, can_overlap
 from lowwater_extractor.sources.postgres.types import PgType
 
 _UNREADABLE = """
@@ -52,16 +62,11 @@ def _relations(config: PostgresConfig, catalogue: DatabaseCatalogue) -> dict[str
 def find_cursored(config: PostgresConfig, catalogue: DatabaseCatalogue) -> list[CursoredTable]:
     """Those that have all that they must have."""
     relations = _relations(config, catalogue).items()
-    return [_cursored(config, table, config.cursors[n]) for n, table in relations if _is_whole(config, n, table)]
-
-
-def _is_whole(config: PostgresConfig, name: str, table: CatalogueTable) -> bool:
-    cursor = config.cursors.get(name)
-    return cursor is not None and not _unknown(table, cursor) and bool(cursor.key or table.schema.key)
-
-
-def _unknown(table: CatalogueTable, cursor: CursorConfig) -> list[str]:
-    return [name for name in (*cursor.columns, *cursor.key) if name not in table.pg_types]
+    return [
+        _cursored(config, table, config.cursors[name])
+        for name, table in relations
+        if is_whole(config.cursors.get(name), table.pg_types, bool(table.schema.key))
+    ]
 
 
 def _cursored(config: PostgresConfig, table: CatalogueTable, cursor: CursorConfig) -> CursoredTable:
@@ -70,16 +75,15 @@ def _cursored(config: PostgresConfig, table: CatalogueTable, cursor: CursorConfi
     as_text = frozenset(name.removeprefix(prefix) for name in config.as_text if name.startswith(prefix))
     type_, _, _ = table.pg_types[cursor.primary]
     cursored = Cursored(
-        schema.namespace, schema.table, table.kind, cursor.primary, cursor.secondary, schema.key, type_.name
+        schema.namespace, schema.table, table.kind, cursor.primary, cursor.secondary, schema.key, type_.name,
+        cursor.overlap,
     )  # fmt: skip
     return CursoredTable(cursored, schema, table.pg_types, as_text)
 
 
 def tables_to_read(config: PostgresConfig, source: str, catalogue: DatabaseCatalogue) -> list[CursoredTable]:
     """All that the config names; raises where one cannot be read by its cursor."""
-    for check in check_cursors(config, catalogue):
-        if not check.is_good:
-            raise StartRefusedError(f"{check.name}: {check.what}", source=source, hint=check.fix)
+    refuse_bad(check_cursors(config, catalogue), source)
     return find_cursored(config, catalogue)
 
 
@@ -91,22 +95,19 @@ def check_cursors(config: PostgresConfig, catalogue: DatabaseCatalogue) -> Itera
     ((encoding,),) = catalogue.ask("SHOW server_encoding")
     yield Check("encoding", encoding != "SQL_ASCII", encoding, "move to a database with an encoding, UTF8 say")
     relations = _relations(config, catalogue)
-    yield _tables(config, relations)
+    yield check_tables(
+        config, relations, "tables and cursors are by `schema.table`; name a partitioned table, not its partitions"
+    )
     yield _select(config, catalogue, relations)
-    yield _cursors(config, relations)
-    yield _keys(config, relations)
+    columns = {name: table.pg_types for name, table in relations.items()}
+    yield check_columns(config, columns, "; generated ones are not captured")
+    yield check_keys(config, (name for name, table in relations.items() if not table.schema.key))
     whole = find_cursored(config, catalogue)
+    overlapping = [t.cursored for t in whole if t.cursored.overlap]
+    wrong = [f"{t.name}.{t.primary} is a {t.type_name}" for t in overlapping if not can_overlap(t.type_name)]
+    yield check_overlaps(len(overlapping), wrong)
     yield _order(catalogue, whole)
     yield _indexes(catalogue, relations, whole)
-
-
-def _tables(config: PostgresConfig, relations: dict[str, CatalogueTable]) -> Check:
-    named = [name for name in (*config.tables, *config.cursors) if not name.endswith(".*")]
-    missing = list(dict.fromkeys(name for name in named if name not in relations))
-    if missing or not relations:
-        fix = "tables and cursors are by `schema.table`; name a partitioned table, not its partitions"
-        return Check("tables", False, f"no such table: {', '.join(missing or config.tables)}", fix)
-    return Check("tables", True, f"{len(relations)} tables")
 
 
 def _select(config: PostgresConfig, catalogue: DatabaseCatalogue, relations: dict[str, CatalogueTable]) -> Check:
@@ -115,27 +116,6 @@ def _select(config: PostgresConfig, catalogue: DatabaseCatalogue, relations: dic
     schemas = ", ".join(sorted({schema for _, schema in rows}))
     fix = f"GRANT USAGE ON SCHEMA {schemas} TO {config.user}; GRANT SELECT ON {tables} TO {config.user}"
     return Check("select", not rows, f"may not read {tables}" if rows else "may read them", fix if rows else "")
-
-
-def _cursors(config: PostgresConfig, relations: dict[str, CatalogueTable]) -> Check:
-    wrong, fix = [], ""
-    for name, table in relations.items():
-        cursor = config.cursors.get(name)
-        if cursor is None:
-            wrong.append(f"{name} has none")
-            fix = fix or f"add cursors: {{{name}: {{primary: …}}}}; or name the tables one by one, without this one"
-        elif unknown := _unknown(table, cursor):
-            wrong.append(f"{name} has no column {', '.join(unknown)}")
-            fix = fix or f"columns of {name}: {', '.join(table.pg_types)}; generated ones are not captured"
-    return Check("cursors", not wrong, "; ".join(wrong) or f"{len(relations)} cursors", fix)
-
-
-def _keys(config: PostgresConfig, relations: dict[str, CatalogueTable]) -> Check:
-    """Without one an update would be a second row."""
-    keyed = {name for name, cursor in config.cursors.items() if cursor.key}
-    wrong = [name for name, table in relations.items() if not table.schema.key and name not in keyed]
-    fix = f"add a primary key, or say what names a row: cursors: {{{wrong[0]}: {{key: [id], …}}}}" if wrong else ""
-    return Check("key", not wrong, f"none: {', '.join(wrong)}" if wrong else "all have one", fix)
 
 
 def _order(catalogue: DatabaseCatalogue, tables: list[CursoredTable]) -> Check:
@@ -155,11 +135,10 @@ def _order(catalogue: DatabaseCatalogue, tables: list[CursoredTable]) -> Check:
 def _indexes(
     catalogue: DatabaseCatalogue, relations: dict[str, CatalogueTable], tables: list[CursoredTable]
 ) -> Check:  # fmt: skip
-    """Advice only: without one, every look reads the whole table."""
     bare = []
     for table in (t.cursored for t in tables):
         if table.kind in "rpm":
             ((is_indexed,),) = catalogue.ask(_INDEXED, relations[table.name].oid, table.primary)
             if not is_indexed:
                 bare.append(f"CREATE INDEX ON {table.name} ({', '.join(table.columns)})")
-    return Check("index", True, f"advised, each look reads the whole table: {'; '.join(bare)}" if bare else "there")
+    return advise_indexes(bare)

@@ -7,6 +7,7 @@ reads as the type of the column that they are compared with, and compares by tha
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from psycopg import sql
@@ -17,6 +18,20 @@ from lowwater_extractor.cursors import LOWEST, Bound, Range
 _AHEAD_HOURS = 14
 #: and how far behind
 _BEHIND_HOURS = 12
+
+#: a bound, moved down
+_OVERLAPS = {
+    "timestamptz": "({}::timestamptz - make_interval(secs => {}))",
+    "timestamp": "({}::timestamp - make_interval(secs => {}))",
+    "date": "({}::date - {})",
+    "int2": "({}::int8 - {})",
+    "int4": "({}::int8 - {})",
+    "int8": "({}::int8 - {})",
+    "numeric": "({}::numeric - {})",
+    "float4": "({}::float8 - {})",
+    "float8": "({}::float8 - {})",
+}
+_WHOLE = ("date", "int2", "int4", "int8")
 
 SERVER_CURSOR = sql.Identifier("lowwater_sync")
 
@@ -40,6 +55,8 @@ class Cursored:
     key: tuple[str, ...]
     #: the primary's type, without its domain
     type_name: str
+    #: so far below its bound a sync reads again
+    overlap: float = 0.0
 
     @property
     def name(self) -> str:
@@ -89,7 +106,20 @@ def in_range(table: Cursored, wanted: Range) -> sql.Composable:
         return sql.SQL("{} IS NULL").format(primary)
     if wanted.after is None:
         return sql.SQL("({} IS NULL OR {})").format(primary, _up_to(table, wanted.to))
-    return sql.SQL(" AND ").join([*_above(table, wanted.after), _up_to(table, wanted.to)])
+    above = [_late(table, wanted.after)] if wanted.after and table.overlap else _above(table, wanted.after)
+    return sql.SQL(" AND ").join([*above, _up_to(table, wanted.to)])
+
+
+def can_overlap(type_name: str) -> bool:
+    return type_name in _OVERLAPS
+
+
+def _late(table: Cursored, after: Bound) -> sql.Composable:
+    """Rows that have come below the bound since it was read up to, and with them those that were read then."""
+    far = math.ceil(table.overlap / 86_400) if table.type_name == "date" else table.overlap
+    far = math.ceil(far) if table.type_name in _WHOLE else far
+    shifted = sql.SQL(_OVERLAPS[table.type_name]).format(sql.Literal(after[0]), sql.Literal(far))
+    return sql.SQL("{} > {}").format(sql.Identifier(table.primary), shifted)
 
 
 def _above(table: Cursored, after: Bound | None) -> list[sql.Composable]:

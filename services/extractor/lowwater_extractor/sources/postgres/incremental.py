@@ -6,13 +6,8 @@ not replicate. There is no slot, no publication, no lock: the position in Kafka 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import structlog
-
-from lowwater.errors import StartRefusedError
 from lowwater_extractor.incremental import IncrementalStream, Pace
-from lowwater_extractor.source import Encoders, PlannedTable
+from lowwater_extractor.source import Encoders
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.cursor_reader import CursorReader
@@ -26,8 +21,6 @@ SELECT (SELECT system_identifier FROM pg_control_system()),
             ELSE ('x' || lpad(left(pg_walfile_name(pg_current_wal_lsn()), 8), 16, '0'))::bit(64)::int8 END,
        (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
-_log = structlog.get_logger()
-
 
 def identity(config: PostgresConfig, source: str) -> str:
     catalogue = DatabaseCatalogue(config, source)
@@ -36,17 +29,6 @@ def identity(config: PostgresConfig, source: str) -> str:
     finally:
         catalogue.close()
     return f"{system}-{timeline}-{oid}"
-
-
-def refuse_other_mode(config: PostgresConfig, source: str, resume: bytes) -> None:
-    """Orders of the two modes do not compare: what comes below the last one is taken for published."""
-    before = "incremental" if resume.startswith(b"{") else "cdc"
-    if before != config.mode:
-        raise StartRefusedError(
-            f"the source was captured in the mode {before}, and is now to be in {config.mode}",
-            source=source,
-            hint="a source keeps its mode: give the other one a source of its own, under another name",
-        )
 
 
 def open_stream(config: PostgresConfig, source: str, resume: bytes | None, encoders: Encoders) -> IncrementalStream:
@@ -60,20 +42,3 @@ def open_stream(config: PostgresConfig, source: str, resume: bytes | None, encod
     except BaseException:
         catalogue.close()
         raise
-
-
-class NoView:
-    """Tables are not copied in this mode: their first sync has all rows. An operator's word for it is left waiting."""
-
-    def __init__(self, source: str, tables: Sequence[str]) -> None:
-        hint = "`lowwater source reset` reads all its tables anew"
-        _log.warning("a source without a log copies nothing", source=source, tables=list(tables)[:10], hint=hint)
-
-    def plan(self, tables_max: int) -> list[PlannedTable]:
-        return []
-
-    def keep(self, tables: Sequence[str]) -> list[str]:
-        return []
-
-    def close(self) -> None:
-        return None

@@ -9,22 +9,19 @@ whole columns at once. What has no binary form of ours is asked for as the text 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import adbc_driver_manager
 import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 from psycopg import sql
 
-from lowwater.codec.avro import avro_type
-from lowwater.codec.rules import ColumnRules, Mask, PublishedColumn, published
-from lowwater.codec.table import Column, Kind, TableSchema
+from lowwater.codec.rules import ColumnRules, Mask, PublishedColumn
+from lowwater.codec.table import Column, Kind
 from lowwater.errors import CodecError, LowwaterError, SnapshotGoneError, SourceError, SourceLostError
-from lowwater.lake.columns import lake_table
+from lowwater_extractor.copy_columns import changed_since, planned_columns
 from lowwater_extractor.sources.postgres import arrow_values as av
 from lowwater_extractor.sources.postgres.chunks import Bounds
 from lowwater_extractor.sources.postgres.text_values import SESSION_SETTINGS
@@ -122,38 +119,14 @@ def read_chunk(
 
 def plan_reads(columns: Sequence[CopyColumn], avro: str, rules: ColumnRules) -> list[_Read]:
     """One for each column of the lake."""
-    about = json.loads(avro)["lowwater"]
-    where = f"{about['namespace']}.{about['table']}"
-    made = tuple(Column(column.known_as, column.column_type.type) for column in columns)
-    # the key is the published one's: that of the table may have changed since
-    key = tuple(name for name in about["key"] if any(name == column.known_as for column in columns))
-    table = TableSchema(about["source"], about["namespace"], about["table"], about["version"], made, key)
-    shown = {found.column.name: found for found in published(table, rules)[1]}
-    reads = []
-    for column, (name, type_) in zip(lake_table(avro).columns, _avro_columns(avro), strict=True):
-        found = shown.get(name)
-        if found is None:
-            # dropped since: where nothing else changed, that is no reason for a new copy, and it is null from then on
-            if name in about["key"]:
-                raise _changed(f"{where}.{name} is gone, which was part of the key")
-            reads.append(_Read(column.field))
-            continue
-        if avro_type(found.column.type) != type_:
-            raise _changed(f"{where}.{name} has another type than it was planned with")
-        mask = (rules.mask or {}).get(f"{where}.{name}")
-        reads.append(_read(column.field, columns[found.place], found, mask))
-    return reads
-
-
-def _avro_columns(avro: str) -> list[tuple[str, Any]]:
-    """Real names, and types without the null."""
-    fields = json.loads(avro)["fields"]
-    row = next(field for field in fields if field["name"] == "before")["type"][1]
-    return [(field.get("lowwater_column", field["name"]), field["type"][1]) for field in row["fields"]]
-
-
-def _changed(what: str) -> SnapshotGoneError:
-    return SnapshotGoneError(f"{what}: the table has changed since the copy was planned", hint="a new plan comes")
+    made = [Column(column.known_as, column.column_type.type) for column in columns]
+    return [
+        # dropped since: where nothing else changed, that is no reason for a new copy, and it is null from then on
+        _Read(found.field)
+        if found.shown is None
+        else _read(found.field, columns[found.shown.place], found.shown, found.mask)
+        for found in planned_columns(made, avro, rules)
+    ]
 
 
 def _read(field: pa.Field, column: CopyColumn, shown: PublishedColumn, mask: Mask | None) -> _Read:
@@ -269,7 +242,7 @@ def _check_not_rewritten(cursor: adbc.Cursor, bounds: Bounds) -> None:
         cursor.execute(_FILES.format(relation=sql.Literal(bounds.qualified)).as_string(None))
         [(then, now)] = cursor.fetchall()
     if now is not None and then != now:
-        raise _changed(f"{bounds.schema}.{bounds.table} was rewritten")
+        raise changed_since(f"{bounds.schema}.{bounds.table} was rewritten")
 
 
 @contextlib.contextmanager

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
+from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue
-from lowwater_extractor.sources.postgres.config import PostgresConfig, is_wanted
+from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect_replication
 from lowwater_extractor.sources.postgres.lsn import Lsn, format_lsn, parse_lsn
 from lowwater_extractor.sources.postgres.slot_request import SlotRequest

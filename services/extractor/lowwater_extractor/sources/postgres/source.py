@@ -11,14 +11,17 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.positions import Order
 from lowwater.records import Chunk
+from lowwater_extractor.incremental import NoView
+from lowwater_extractor.modes import is_wanted, refuse_other_mode
+from lowwater_extractor.refresh import RefreshStream
 from lowwater_extractor.source import Check, Encoders, Stream, TableView
 from lowwater_extractor.sources.postgres.assemble import THREAD
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.postgres.checks import check_source
-from lowwater_extractor.sources.postgres.config import PostgresConfig, is_wanted
+from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect_replication, query
 from lowwater_extractor.sources.postgres.cursor_setup import find_cursored
-from lowwater_extractor.sources.postgres.incremental import NoView, identity, open_stream, refuse_other_mode
+from lowwater_extractor.sources.postgres.incremental import identity, open_stream
 from lowwater_extractor.sources.postgres.setup import Setup
 from lowwater_extractor.sources.postgres.stream import PostgresStream, publications_of, unpack_resume
 from lowwater_extractor.sources.postgres.view import SnapshotView
@@ -40,7 +43,7 @@ class Postgres:
 
     def incarnation(self) -> str:
         """System, timeline and database: of a promoted standby or a restored backup the timeline is another."""
-        if self._is_incremental:
+        if not self.config.has_log:
             return identity(self.config, self.name)
         connection = connect_replication(self.config, self.name)
         try:
@@ -64,9 +67,11 @@ class Postgres:
 
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
         if resumes:
-            refuse_other_mode(self.config, self.name, resumes[THREAD])
+            refuse_other_mode(self.config.mode, self.name, resumes[THREAD])
         if self._is_incremental:
             return open_stream(self.config, self.name, resumes.get(THREAD), encoders)
+        if not self.config.has_log:
+            return RefreshStream(resumes.get(THREAD))
         catalogue = DatabaseCatalogue(self.config, self.name)
         try:
             setup = Setup(self.config, self.name, catalogue)
@@ -81,7 +86,9 @@ class Postgres:
             raise
 
     def tables_to_copy(self) -> list[TableSchema]:
-        return self.discover() if self.config.copy_tables and not self._is_incremental else []
+        if self._is_incremental or (self.config.has_log and not self.config.copy_tables):
+            return []
+        return self.discover()
 
     def filled_columns(self, table: str) -> set[str]:
         catalogue = DatabaseCatalogue(self.config, self.name)

@@ -44,14 +44,15 @@ class SnapshotView:
         self._left = list(tables)
         self._holder: psycopg.Connection[Any] | None = None
         self._snapshot = ""
-        self._low = Order(0, 0)
+        #: none where nothing is followed from here on
+        self._low: Order | None = None
         self._made_at = time.monotonic()
         self._kept_at = self._made_at
         self._catalogue: DatabaseCatalogue | None = None
         self._tables: dict[str, CatalogueTable] = {}
         self._filenodes: dict[str, dict[int, int]] = {}
-        self._maker: psycopg.Connection[Any] | None = connect_replication(config, source)
-        self._request = self._ask_for_slot(self._maker)
+        self._maker: psycopg.Connection[Any] | None = connect_replication(config, source) if config.has_log else None
+        self._request = self._ask_for_slot(self._maker) if self._maker is not None else None
 
     def _ask_for_slot(self, maker: psycopg.Connection[Any]) -> SlotRequest:
         name = f"lowwater_copy_{uuid.uuid4().hex[:16]}"
@@ -62,7 +63,10 @@ class SnapshotView:
     def _is_ready(self) -> bool:
         if self._holder is not None:
             return True
-        assert self._maker is not None
+        if self._maker is None or self._request is None:
+            # there is no log to fit it to: any snapshot will do
+            self._take_over("")
+            return True
         made = self._request.made()
         if made is None:
             return False
@@ -80,7 +84,8 @@ class SnapshotView:
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
         ):
             query(holder, self._source, statement)
-        query(holder, self._source, sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+        if snapshot:
+            query(holder, self._source, sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
         ((self._snapshot,),) = query(holder, self._source, "SELECT pg_export_snapshot()")
         self._holder = holder
         # as the snapshot shows them: one that was altered since has another version there than in the stream
@@ -103,13 +108,13 @@ class SnapshotView:
         known = self._tables.get(name)
         if known is None:
             # dropped since, or never there: the others are copied all the same
-            return PlannedTable(TableSchema(self._source, namespace, table, 0, (), ()), self._low, self._low, [])
+            return PlannedTable(TableSchema(self._source, namespace, table, 0, (), ()), self._low, [])
         with named_errors(self._source, f"plan the copy of {name}"):
             planned = plan_chunks(
                 self._holder, namespace, table, known.schema.key, self._config.chunk_rows, snapshot=self._snapshot
             )
         chunks = [(chunk.bounds.encode(), chunk.rows_estimate) for chunk in planned]
-        return PlannedTable(known.schema, self._low, self._low, chunks)
+        return PlannedTable(known.schema, self._low, chunks)
 
     def keep(self, tables: Sequence[str]) -> list[str]:
         """A table that was rewritten has its rows in other places, or seems empty to this snapshot."""
@@ -140,7 +145,7 @@ class SnapshotView:
             catalogue.close()
 
     def close(self) -> None:
-        if self._maker is not None:
+        if self._request is not None and self._maker is not None:
             self._request.cancel()
         for connection in (self._maker, self._holder):
             if connection is not None:

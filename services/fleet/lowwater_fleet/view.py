@@ -1,0 +1,77 @@
+"""The fleet as the control and status topics show it, for commands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lowwater import topics
+from lowwater.bus.admin import Admin
+from lowwater.config import Settings
+from lowwater.following import FleetReader
+from lowwater.picture import fleet_picture
+from lowwater.schemas import open_store
+from lowwater.times import now_us
+from lowwater.wanted import WantedFleet, wanted_fleet
+
+#: services speak once a second; the last seconds are read at once
+CATCH_UP_SECONDS = 0.6
+
+
+class FleetView:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        admin = Admin(settings.kafka)
+        admin.wait_for_broker(10)
+        admin.ensure(topics.shared_topics())
+        self.codec = open_store(settings).record_codec()
+        self._reader = FleetReader(settings.kafka, self.codec)
+        self._follow(CATCH_UP_SECONDS)
+
+    def _follow(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._reader.poll(left)
+
+    def wait(self, seconds: float) -> None:
+        """Meanwhile what comes is taken in."""
+        self._follow(seconds)
+
+    @property
+    def fleet(self) -> WantedFleet:
+        return wanted_fleet(self.settings, self._reader.fold)
+
+    def picture(self) -> dict[str, Any]:
+        return fleet_picture(self.fleet, self._reader.fold, self._reader.board, now_us())
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+@contextmanager
+def viewing(settings: Settings) -> Iterator[FleetView]:
+    view = FleetView(settings)
+    try:
+        yield view
+    finally:
+        view.close()
+
+
+_BAD = ("failed", "unreachable")
+
+
+def problems(picture: dict[str, Any]) -> list[str]:
+    """What is not as it is wanted; empty when all is well."""
+    parts = [(f"source {s['name']}", s) for s in picture["sources"].values()]
+    for group in picture["groups"].values():
+        parts.append((f"group {group['name']}", group))
+        if group["landing"]:
+            parts.append((f"the landing of {group['name']}", group["landing"]))
+    found = []
+    for what, part in parts:
+        if part["state"] in _BAD:
+            why = (part["error"] or {}).get("what") or "nothing is heard of it"
+            found.append(f"{what} is {part['state']}: {why}")
+    return found

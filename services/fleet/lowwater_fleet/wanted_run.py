@@ -1,0 +1,71 @@
+"""What a runner is to run: the services of the wanted fleet, each with the part of the config that concerns it. Pure.
+
+The same plan drives processes on one machine and Deployments on Kubernetes. A service is started anew when its own part
+of the config has changed, and only then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from lowwater.config import Settings
+from lowwater.control import ControlFold
+from lowwater.wanted import WantedFleet, services_of
+
+#: service → the option that names what it serves
+OPTIONS = {"extractor": "--source", "merger": "--group", "spark": "--group"}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    service: str
+    #: the source or the group
+    name: str
+    is_up: bool
+    #: of all that it reads of the config: another one means another process
+    digest: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.service}-{self.name}"
+
+
+def plan(fleet: WantedFleet, fold: ControlFold) -> dict[str, Planned]:
+    found = {}
+    for (service, name), is_up in services_of(fleet, fold).items():
+        planned = Planned(service, name, is_up, _digest(part_of(fleet.settings, service, name)))
+        found[planned.key] = planned
+    return found
+
+
+def part_of(settings: Settings, service: str, name: str) -> Settings:
+    """What one service needs to know: itself, and for a source its group, for a group its sources."""
+    if service == "extractor":
+        groups = {g: group for g, group in settings.groups.items() if name in group.sources}
+        # of its group it only needs to know the lake: the other members are none of its business
+        groups = {g: group.model_copy(update={"sources": [name]}) for g, group in groups.items()}
+        sources = {name: settings.sources[name]}
+    else:
+        groups = {name: settings.groups[name]}
+        sources = {s: settings.sources[s] for s in settings.groups[name].sources}
+    return settings.model_copy(update={"sources": sources, "groups": groups})
+
+
+def config_text(settings: Settings) -> str:
+    """As a config file: references only, so it may lie anywhere."""
+    return yaml.safe_dump(_raw(settings), sort_keys=False)
+
+
+def _raw(settings: Settings) -> dict[str, Any]:
+    raw: dict[str, Any] = settings.model_dump(mode="json", exclude_none=True)
+    return raw
+
+
+def _digest(settings: Settings) -> str:
+    raw = {name: value for name, value in _raw(settings).items() if name != "control"}
+    return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()[:16]
