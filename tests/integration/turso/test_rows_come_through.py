@@ -134,13 +134,14 @@ def test_writers_in_other_processes_are_killed_while_their_log_is_read(new_file:
     file.do(*TABLES, "INSERT INTO p VALUES (1, 0)")
     with captured(file) as reading:
         for _ in range(4):
-            writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(file.path)])
-            until = time.monotonic() + 1.2
-            while time.monotonic() < until:
-                reading.poll()
-                time.sleep(0.002)
-            writer.kill()
-            writer.wait()
+            with subprocess.Popen([sys.executable, "-c", _WRITER, str(file.path)]) as writer:
+                try:
+                    until = time.monotonic() + 1.2
+                    while time.monotonic() < until:
+                        reading.poll()
+                        time.sleep(0.002)
+                finally:
+                    writer.kill()
         found = reading.drain().contents()
         state = reading.state()
     assert sorted(state["main.t"].values()) == file.ask("SELECT * FROM t ORDER BY id")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from lowwater.errors import (
 )
 from lowwater.turso import FEATURES, capture
 from lowwater_extractor.sources import open_source
+from lowwater_extractor.sources.turso import stream
 
 turso = pytest.importorskip("turso", reason="pyturso is not there")
 
@@ -181,7 +183,10 @@ def _read_some(file: TursoFile) -> Captured:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("is_resumed", [False, True])
-def test_a_log_from_which_others_have_deleted(new_file: NewFile, deed: list[str], said: str, is_resumed: bool) -> None:
+def test_a_log_from_which_others_have_deleted(
+    new_file: NewFile, monkeypatch: pytest.MonkeyPatch, deed: list[str], said: str, is_resumed: bool
+) -> None:
+    monkeypatch.setattr(stream, "DOUBT_SECONDS", 0.1)
     file = new_file()
     reading = _read_some(file)
     file.do(*deed)
@@ -191,6 +196,23 @@ def test_a_log_from_which_others_have_deleted(new_file: NewFile, deed: list[str]
         reading.drain()
     assert (caught.value.source, caught.value.thread) == ("file", 1)
     reading.stream.close()
+
+
+def test_a_look_that_is_behind_is_not_believed(new_file: NewFile, tmp_path: Path) -> None:
+    """Another process opens the file after a writer was killed: a connection may see what was there long before."""
+    file = new_file()
+    with captured(file) as reading:
+        file.do(T, "PRAGMA wal_checkpoint(TRUNCATE)")
+        older = tmp_path / "older.db"
+        shutil.copyfile(file.path, older)
+        file.do("INSERT INTO t VALUES (1, 'x')")
+        reading.drain()
+        database = reading.stream._database  # type: ignore[attr-defined]
+        database.connection.close()
+        database.connection = turso.connect(str(older), isolation_level=None)
+        file.do("INSERT INTO t VALUES (2, 'x')")
+        assert not reading.poll().marks[1].at_end
+        assert reading.state() == {"main.t": {1: (1, "x"), 2: (2, "x")}}
 
 
 def test_a_writer_that_ends_capture_in_the_middle_of_a_transaction(new_file: NewFile) -> None:

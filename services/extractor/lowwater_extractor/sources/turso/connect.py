@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import struct
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,9 @@ from lowwater.failpoints import fail_point
 from lowwater.turso import FEATURES
 from lowwater_extractor.sources.turso.config import TursoConfig
 
+#: what was there and is not seen is asked for by new connections for so long before it is held to be gone
+DOUBT_SECONDS = 5.0
+_AGAIN_SECONDS = 0.01
 #: where a file says how it is written: 2 is a write-ahead log, 255 is MVCC
 _VERSIONS = slice(18, 20)
 _MVCC = b"\xff\xff"
@@ -41,17 +45,30 @@ class Database:
     """A connection; nothing that it writes is captured."""
 
     def __init__(self, config: TursoConfig, source: str) -> None:
+        self._config = config
         self._source = source
         refuse_mvcc(config.path, source)
         self._file = config.path.open("rb")
         try:
             self.check_shared()
-            with named_errors(source, "open"):
-                self.connection = turso.connect(str(config.path), isolation_level=None, experimental_features=FEATURES)
-                self.connection.execute(f"PRAGMA busy_timeout = {int(config.busy_seconds * 1000)}").fetchall()
+            self.connection = self._connect()
         except BaseException:
             self._file.close()
             raise
+
+    def _connect(self) -> turso.Connection:
+        with named_errors(self._source, "open"):
+            connection = turso.connect(str(self._config.path), isolation_level=None, experimental_features=FEATURES)
+            connection.execute(f"PRAGMA busy_timeout = {int(self._config.busy_seconds * 1000)}").fetchall()
+        return connection
+
+    def connect_anew(self) -> None:
+        """While another process opens a file whose writer was killed, the index that all share is made anew, and a
+        connection may see pages older than those that it has seen before. One that is opened then does not."""
+        time.sleep(_AGAIN_SECONDS)
+        fresh = self._connect()
+        self.connection.close()
+        self.connection = fresh
 
     def ask(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with named_errors(self._source, "read"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from lowwater.codec.rules import ColumnRules, published
-from lowwater.errors import CodecError, SnapshotGoneError
+from lowwater.errors import CodecError, LogGapError, SnapshotGoneError
 from lowwater.lake.columns import lake_table
 from lowwater.records import Chunk
 from lowwater_extractor.sources.turso import catalogue
 from lowwater_extractor.sources.turso.config import TursoConfig
-from lowwater_extractor.sources.turso.connect import Database, named_errors
+from lowwater_extractor.sources.turso.connect import DOUBT_SECONDS, Database, named_errors
 from lowwater_extractor.sources.turso.definitions import CellType, Definition, Definitions, quoted
 from lowwater_extractor.sources.turso.rows import published_value
 from lowwater_extractor.sources.turso.view import Bounds
@@ -32,6 +33,7 @@ def read_chunk(
     bounds = Bounds.decode(chunk.bounds)
     database = Database(config, source)
     try:
+        _wait_for_low(database, config, source, chunk)
         if catalogue.texts(database).get(bounds.table) != bounds.sql:
             raise SnapshotGoneError(
                 f"{chunk.table} was altered since its copy was planned", source=source, hint="a new plan comes"
@@ -40,6 +42,22 @@ def read_chunk(
         yield from _batches(database, source, definition, bounds, avro, rules)
     finally:
         database.close()
+
+
+def _wait_for_low(database: Database, config: TursoConfig, source: str, chunk: Chunk) -> None:
+    """Rows must not be older than `low`, and a connection may be behind for a moment: see `connect_anew`."""
+    low, until = chunk.low.major, time.monotonic() + DOUBT_SECONDS
+    asked = f"SELECT max(change_id) FROM {quoted(config.cdc_table)}"
+    while low and (database.ask(asked)[0][0] or 0) < low:
+        if time.monotonic() > until:
+            raise LogGapError(
+                f"{chunk.table}: change {low}, which was read before the chunk, is gone",
+                source=source,
+                thread=1,
+                position=str(low),
+                hint="the file is an older one, or its log was emptied: see docs/turso.md, when the log begins anew",
+            )
+        database.connect_anew()
 
 
 def _batches(

@@ -2,7 +2,8 @@
 
 A SELECT sees one state of the database, in which all that is visible has committed. The row that the position names is
 read again at each look: if it is not there, or is another one, somebody else has deleted from the table (and with all
-rows gone, Turso begins to count at 1 again), or the file is an older one.
+rows gone, Turso begins to count at 1 again), or the file is an older one. Or the look was behind, as they are for a
+moment while another process opens the file (decision 016): so it counts only once new connections see the same.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from lowwater_extractor.sources.turso import catalogue, metrics
 from lowwater_extractor.sources.turso.assemble import THREAD, Assembler
 from lowwater_extractor.sources.turso.captured import COMMIT, CapturedMaker
 from lowwater_extractor.sources.turso.config import TursoConfig
-from lowwater_extractor.sources.turso.connect import Database, named_errors, refuse_mvcc
+from lowwater_extractor.sources.turso.connect import DOUBT_SECONDS, Database, named_errors, refuse_mvcc
 from lowwater_extractor.sources.turso.definitions import Definitions, quoted
 from lowwater_extractor.sources.turso.tables import Tables
 from lowwater_extractor.spill import SpillSpace
@@ -78,6 +79,8 @@ class TursoStream:
         self._last = self._start
         self._resumed = self._start
         self._at_end = False
+        #: since when looks have not shown what was read before
+        self._doubted_at: float | None = None
         self._looked_at = self._checked_at = self._pruned_at = 0.0
         self._pruned_to = 0
         self._rows = (
@@ -129,26 +132,47 @@ class TursoStream:
 
     def _read(self) -> None:
         """What has come, up to a limit. A transaction at the end of what is visible is over."""
-        size, is_first = 0, self._last.at > 0
+        size, known, is_whole = 0, self._last.at > 0, True
         with named_errors(self._source, "read the changes"):
             cursor = self._database.connection.execute(self._rows, (self._last.at,))
             try:
-                while rows := cursor.fetchmany(FETCH_ROWS):
-                    if is_first:
-                        is_first = False
-                        self._check_last(rows.pop(0))
-                    self._take(rows)
-                    size += _size(rows)
-                    if size >= self._config.read_bytes:
+                while size < self._config.read_bytes and ((rows := cursor.fetchmany(FETCH_ROWS)) or known):
+                    is_whole = self._follows(rows, known)
+                    if not is_whole:
                         break
+                    self._take(rows[known:])
+                    size += _size(rows)
+                    known = False
             finally:
                 cursor.close()
         self._database.check_shared()
-        if is_first:
-            self._check_last(None)
-        self._at_end = size < self._config.read_bytes
+        if is_whole:
+            self._doubted_at = None
+        else:
+            self._doubt()
+        self._at_end = is_whole and size < self._config.read_bytes
         if self._at_end:
             self._assembler.settle()
+
+    def _follows(self, rows: list[tuple[Any, ...]], known: bool) -> bool:
+        """Whether they go on where the last ones ended: no id is left out, and the first is the `known` one."""
+        is_known = not known or bool(rows and tuple(rows[0][:3]) == self._last)
+        if is_known and (not rows or rows[-1][0] == self._last.at + len(rows) - known):
+            return True
+        if self._doubted_at is None or time.monotonic() - self._doubted_at < DOUBT_SECONDS:
+            return False
+        if not is_known:
+            self._check_last(rows[0] if rows else None)
+        # it names the gap
+        self._assembler.feed(rows[known:])
+        return True
+
+    def _doubt(self) -> None:
+        if self._doubted_at is None:
+            self._doubted_at = time.monotonic()
+            metrics.DOUBTS.labels(self._source).inc()
+            _log.warning("a look is behind what was read before: looking again", source=self._source, at=self._last.at)
+        self._database.connect_anew()
 
     def _take(self, rows: list[tuple[Any, ...]]) -> None:
         if not rows:
@@ -187,8 +211,9 @@ class TursoStream:
         """Every COMMIT that is visible now; marks are of COMMITs."""
         cdc = quoted(self._config.cdc_table)
         is_commit = "" if self._is_v1 else f"WHERE change_type = {COMMIT}"
+        self._database.connect_anew()
         rows = self._database.ask(f"SELECT change_id FROM {cdc} {is_commit} ORDER BY change_id DESC LIMIT 1")
-        end = Order.mark(rows[0][0] if rows else 0)
+        end = Order.mark(max(rows[0][0] if rows else 0, self._assembler.end))
         return lambda: end
 
     # -- now and then ------------------------------------------------------------------------------------
