@@ -15,38 +15,30 @@ whole, `next_data` says how far was read, and neither can disagree with the data
 from __future__ import annotations
 
 import json
-import signal
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from lowwater.bus.producer import TransactionalProducer
 from lowwater.positions import Order
-from lowwater.record_codec import decode_commit
-from lowwater.records import Commit, Position
+from lowwater.records import Position
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.mongodb import EmbeddedMongo
 from tests.harness import Fleet, wait_until
 from tests.mongodb import MongoDatabase, source_config
 from tests.mongodb_fleet import mongo_fleet
-
-KILLED = -signal.SIGKILL
-BATCH = {"count_max": 50, "milliseconds_max": 10}
-LARGE = 220
+from tests.recovery_rows import BATCH, LARGE, Published
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
-class Books:
+class Books(Published):
     """Each transaction counts one up, and writes some documents under that number."""
 
     def __init__(self, fleet: Fleet, database: MongoDatabase) -> None:
-        self.fleet = fleet
+        super().__init__(fleet)
         self.database = database
-        self.source = fleet.sources[0]
         database.db.counter.insert_one({"_id": 1, "n": 0})
         self.documents: dict[int, int] = {}
         self.singles = 0
@@ -61,38 +53,17 @@ class Books:
 
             self.documents[self.database.transaction(work)] = documents + 1
 
-    def commits(self) -> list[Commit]:
-        codec = self.fleet.codec
-        values = [value for _, _, value in self.fleet.changes() if codec.record_type(value) is Commit]
-        return sorted(map(decode_commit, values), key=lambda commit: commit.order)
-
     def wait_for_all(self) -> None:
         """Every transaction once, with all its changes: none is lost, none is there twice, none is torn."""
         wanted = sorted([*self.documents.values(), *[1] * self.singles])
-        wait_until(f"{len(wanted)} commits; {self.fleet.log_tails()}", lambda: len(self.commits()) >= len(wanted))
-        found = self.commits()
-        assert set(Counter(commit.txid for commit in found).values()) == {1}
-        assert sorted(commit.changes for commit in found) == wanted
+        assert sorted(commit.changes for commit in self.wait_for(len(wanted))) == wanted
 
     def resume(self, position: Position) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(position.threads[0].resume)
         return found
 
-    def fence(self) -> None:
-        """As a successor does first: only then can the topics be read to their end."""
-        producer = TransactionalProducer(self.fleet.settings.kafka, f"lowwater.{self.source}")
-        producer.init()
-        producer.close()
-
     def kill_at(self, point: str) -> Position:
-        """The position that is left. The first pass may be that of a mark alone; the second has records."""
-        self.fleet.change_source(mark_seconds=3600)
-        service = self.fleet.extractor(LOWWATER_FAIL_AT=f"{point}:2")
-        assert service.wait(60) == KILLED, self.fleet.log_tails()
-        self.fleet.change_source(mark_seconds=0.2)
-        self.fence()
-        left = self.fleet.position()
-        assert self.commits()[-1].order == left.threads[0].published, "position and data disagree"
+        left = super().kill_at(point)
         assert left.threads[0].mark == Order.mark(self.resume(left)["time"]), "read again from what is marked"
         return left
 

@@ -16,17 +16,13 @@ data could say otherwise. The server is told only what Kafka holds. What remains
 
 from __future__ import annotations
 
-import signal
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from lowwater.bus.producer import TransactionalProducer
-from lowwater.ids import transaction_id
-from lowwater.record_codec import decode_commit
-from lowwater.records import Abandon, Commit, InProgress, Position
+from lowwater.records import Abandon, Commit, Position
 from lowwater_extractor.sources.postgres.lsn import Lsn, parse_lsn
 from lowwater_extractor.sources.postgres.stream import unpack_resume
 from lowwater_fleet.kafka import EmbeddedKafka
@@ -35,11 +31,7 @@ from tests.harness import wait_until
 from tests.postgres import Database
 from tests.postgres_books import Books
 from tests.postgres_fleet import source_config
-
-KILLED = -signal.SIGKILL
-#: so that some transactions make a batch, and one of this many rows is larger than several
-BATCH = {"count_max": 50, "milliseconds_max": 10}
-LARGE = 220
+from tests.recovery_rows import BATCH, LARGE, Published
 
 pytestmark = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 
@@ -64,23 +56,12 @@ def kept(
 def books(kept: Books) -> Books:
     """All that was written has come through, and no extractor is running. There is no merger before the last test."""
     kept.fleet.kill_all()
-    _fence(kept)
+    Published(kept.fleet).fence()
     return kept
 
 
-def _commits(books: Books) -> list[Commit]:
-    """As they lie in the changes topic, in their order: nothing is deleted there without a merger."""
-    codec = books.fleet.codec
-    values = [value for _, _, value in books.fleet.changes() if codec.record_type(value) is Commit]
-    return sorted(map(decode_commit, values), key=lambda commit: commit.order)
-
-
 def _wait_for_all(books: Books) -> None:
-    """Every transaction once: none is lost, none is there twice."""
-    wanted = books.count()
-    wait_until(f"{wanted} commits; {books.fleet.log_tails()}", lambda: len(_commits(books)) >= wanted)
-    found = Counter(commit.txid for commit in _commits(books))
-    assert set(found.values()) == {1}, found
+    Published(books.fleet).wait_for(books.count())
 
 
 def _resume(position: Position) -> Lsn:
@@ -93,27 +74,8 @@ def _last_commit(books: Books) -> Lsn:
     return parse_lsn(lsn)
 
 
-def _records(books: Books, position: Position, part: InProgress) -> list[bytes]:
-    key = books.fleet.codec.key(transaction_id(books.source, position.incarnation, part.thread, part.txid))
-    return [value for _, found, value in books.fleet.changes() if found == key]
-
-
-def _fence(books: Books) -> None:
-    """As a successor does first: it ends what was left open, and only then can the topics be read to their end."""
-    producer = TransactionalProducer(books.fleet.settings.kafka, f"lowwater.{books.source}")
-    producer.init()
-    producer.close()
-
-
 def _kill_at(books: Books, point: str) -> Position:
-    """The position that is left. The first pass may be that of a mark alone; the second has records."""
-    books.fleet.change_source(mark_seconds=3600)
-    service = books.fleet.extractor(LOWWATER_FAIL_AT=f"{point}:2")
-    assert service.wait(60) == KILLED, books.fleet.log_tails()
-    books.fleet.change_source(mark_seconds=0.2)
-    _fence(books)
-    left = books.fleet.position()
-    assert _commits(books)[-1].order == left.threads[0].published, "position and data disagree"
+    left = Published(books.fleet).kill_at(point)
     assert books.confirmed() <= _resume(left), "acknowledged before it was durable"
     return left
 
@@ -126,7 +88,7 @@ def _wait_for_more(books: Books, count: int) -> None:
 def test_row_1_what_was_not_committed_was_never_there(books: Books) -> None:
     books.write(40)
     left = _kill_at(books, "extractor.position_produced")
-    assert len(_commits(books)) < books.count()
+    assert len(Published(books.fleet).commits()) < books.count()
     assert books.confirmed() < _last_commit(books)
     assert left.in_progress is None
     books.fleet.extractor()
@@ -154,14 +116,14 @@ def test_row_3_a_part_that_is_committed_is_gone_on_behind(books: Books) -> None:
     books.fleet.extractor()
     _wait_for_all(books)
     # what was there is not published again: the update, the inserts and the commit, each once
-    assert len(_records(books, left, part)) == 1 + LARGE + 1
+    assert len(Published(books.fleet).records(left, part)) == 1 + LARGE + 1
 
 
 def test_row_4_what_is_committed_and_not_acknowledged_is_passed_over(books: Books) -> None:
     books.write(40)
-    before = len(_commits(books))
+    before = len(Published(books.fleet).commits())
     published = _kill_at(books, "extractor.committed").threads[0].published
-    assert len(_commits(books)) > before
+    assert len(Published(books.fleet).commits()) > before
     assert books.confirmed() < published.major, "the server does not know that yet"
     books.fleet.extractor()
     _wait_for_all(books)
@@ -171,13 +133,13 @@ def test_row_4_what_is_committed_and_not_acknowledged_is_passed_over(books: Book
 def test_row_5_only_what_kafka_does_not_hold_is_published(books: Books) -> None:
     with books.written():
         for point in ("extractor.batch_produced", "extractor.committed", "extractor.acknowledged"):
-            before = len(_commits(books))
+            before = len(Published(books.fleet).commits())
             _wait_for_more(books, 40)
             _kill_at(books, point)
-            assert len(_commits(books)) >= before
+            assert len(Published(books.fleet).commits()) >= before
         # it goes on from there, while more come
         books.fleet.extractor()
-        wait_until("some of the rest", lambda: len(_commits(books)) > before + 40)
+        wait_until("some of the rest", lambda: len(Published(books.fleet).commits()) > before + 40)
     _wait_for_all(books)
 
 
@@ -204,7 +166,7 @@ def test_row_6_a_table_that_is_no_longer_captured_holds_nothing_up(books: Books,
         extractor = books.fleet.extractor()
     wait_until("the slot to follow", lambda: books.confirmed() >= _last_commit(books))
     assert books.fleet.position().in_progress is None
-    kinds = Counter(map(books.fleet.codec.record_type, _records(books, left, part)))
+    kinds = Counter(map(books.fleet.codec.record_type, Published(books.fleet).records(left, part)))
     assert kinds[Commit] + kinds[Abandon] == 1, kinds
     _wait_for_all(books)
     assert extractor.is_running
