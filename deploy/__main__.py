@@ -1,4 +1,8 @@
-"""`make generate`: write anew the dashboards, docs/metrics.md and the chart's README. A test compares them."""
+"""`make generate`: write anew the dashboards, docs/metrics.md and the chart's README. A test compares them.
+
+The chart has dashboards and alerts of its own, the same to the letter: a packaged chart cannot look outside itself, and
+links are lost on some of the ways that a repository goes.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def made() -> dict[Path, str]:
     """Every file that is made by code, by its place in the repository."""
-    dashboards = {Path(f"deploy/grafana/dashboards/{name}.json"): as_json(make()) for name, make in DASHBOARDS.items()}
-    pages = {"docs/metrics.md": metrics_table.page(), "helm/lowwater/README.md": chart_readme.page()}
-    return {**dashboards, **{Path(name): text for name, text in pages.items()}}
+    pages = {
+        "docs/metrics.md": metrics_table.page(),
+        "helm/lowwater/README.md": chart_readme.page(),
+        "helm/lowwater/files/rules.yaml": (ROOT / "deploy/prometheus/rules.yaml").read_text(),
+    }
+    for name, make in DASHBOARDS.items():
+        for place in ("deploy/grafana", "helm/lowwater/files"):
+            pages[f"{place}/dashboards/{name}.json"] = as_json(make())
+    return {Path(name): text for name, text in pages.items()}
 
 
 if __name__ == "__main__":

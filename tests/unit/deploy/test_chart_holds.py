@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.unit.deploy.chart import (
-    CHART,
     LEAST,
+    REPOSITORY,
     Object,
     fleet_of,
     merged,
@@ -213,5 +213,6 @@ def test_dashboards_are_those_of_the_repository(production: list[Object]) -> Non
     for config in of_kind(production, "ConfigMap", "monitoring"):
         assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
         found |= {name: json.loads(text) for name, text in config["data"].items()}
-    files: list[Path] = sorted((CHART / "files/dashboards").glob("*.json"))
+    files: list[Path] = sorted((REPOSITORY / "deploy/grafana/dashboards").glob("*.json"))
+    assert files
     assert found == {f"lowwater-{path.name}": json.loads(path.read_text()) for path in files}
