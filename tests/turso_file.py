@@ -102,7 +102,9 @@ def captured(file: TursoFile, **settings: Any) -> Iterator[Captured]:
         reading.stream.close()
 
 
-def copied(source: Source, table: str, rules: ColumnRules | None = None) -> list[pa.RecordBatch]:
+def copied(
+    source: Source, table: str, rules: ColumnRules | None = None, low: Order = Order(0, 0)
+) -> list[pa.RecordBatch]:
     """The rows of all its chunks, as Spark's tasks read them."""
     view = source.begin_view([table])
     (planned,) = view.plan(10)
@@ -110,7 +112,6 @@ def copied(source: Source, table: str, rules: ColumnRules | None = None) -> list
     found: list[pa.RecordBatch] = []
     view.close()
     for number, (bounds, rows) in enumerate(planned.chunks, 1):
-        at = Order(0, 0)
-        chunk = Chunk(SOURCE, "copy", table, number, len(planned.chunks), 1, bounds, at, at, rows, "")
+        chunk = Chunk(SOURCE, "copy", table, number, len(planned.chunks), 1, bounds, low, low, rows, "")
         found += source.read_chunk(chunk, avro, rules or ColumnRules())
     return found

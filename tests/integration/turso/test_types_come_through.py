@@ -12,9 +12,10 @@ from tests.integration.turso.conftest import NewFile
 from tests.turso_file import TursoFile, captured, copied
 
 from lowwater.codec.rules import ColumnRules, Mask
-from lowwater.errors import CodecError, SnapshotGoneError
+from lowwater.errors import CodecError, LogGapError, SnapshotGoneError
 from lowwater.positions import Order
 from lowwater.records import Chunk
+from lowwater_extractor.sources.turso import read
 
 TABLE = (
     "CREATE TABLE v (id INTEGER PRIMARY KEY, i BIGINT, r REAL, t TEXT, b BLOB, n NUMERIC, x, d DATETIME,"
@@ -122,3 +123,16 @@ def test_a_table_that_was_altered_since_its_plan_is_not_read(new_file: NewFile) 
     chunk = Chunk("file", "c", "main.a", 1, 1, 1, planned.chunks[0][0], at, at, 0, "")
     with pytest.raises(SnapshotGoneError, match="altered"):
         list(source.read_chunk(chunk, "{}", ColumnRules()))
+
+
+def test_a_chunk_is_not_read_before_its_low_is_seen(new_file: NewFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "DOUBT_SECONDS", 0.1)
+    file = new_file()
+    file.do("CREATE TABLE t (id INTEGER PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    ((last,),) = file.ask("SELECT max(change_id) FROM turso_cdc")
+    # the end of a copy has the place just behind the last COMMIT
+    for low in (Order(last, 1), Order.mark(last), Order(last + 1, 0)):
+        (batch,) = copied(file.source(), "main.t", low=low)
+        assert batch.to_pylist() == [{"id": 1}]
+    with pytest.raises(LogGapError, match=f"change {last + 1}, which was read before the chunk, is gone"):
+        copied(file.source(), "main.t", low=Order(last + 1, 1))

@@ -46,9 +46,10 @@ def read_chunk(
 
 def _wait_for_low(database: Database, config: TursoConfig, source: str, chunk: Chunk) -> None:
     """Rows must not be older than `low`, and a connection may be behind for a moment: see `connect_anew`."""
-    low, until = chunk.low.major, time.monotonic() + DOUBT_SECONDS
+    # what is no COMMIT of the file's own, but the end of a copy, lies just behind one
+    low, until = chunk.low.major - (chunk.low.minor == 0), time.monotonic() + DOUBT_SECONDS
     asked = f"SELECT max(change_id) FROM {quoted(config.cdc_table)}"
-    while low and (database.ask(asked)[0][0] or 0) < low:
+    while low > 0 and (database.ask(asked)[0][0] or 0) < low:
         if time.monotonic() > until:
             raise LogGapError(
                 f"{chunk.table}: change {low}, which was read before the chunk, is gone",
