@@ -20,6 +20,7 @@ from lowwater_extractor.sources import open_source
 from tests.conformance.kit import Encoders, PastChange, Reading
 
 SOURCE = "file"
+_BEFORE_ALL = Order(0, 0)
 
 
 class TursoFile:
@@ -103,7 +104,7 @@ def captured(file: TursoFile, **settings: Any) -> Iterator[Captured]:
 
 
 def copied(
-    source: Source, table: str, rules: ColumnRules | None = None, low: Order = Order(0, 0)
+    source: Source, table: str, rules: ColumnRules | None = None, low: Order = _BEFORE_ALL
 ) -> list[pa.RecordBatch]:
     """The rows of all its chunks, as Spark's tasks read them."""
     view = source.begin_view([table])
