@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from bench import encoder, extractor, landing, latency, merger, mongodb, mysql, postgres, redo, state, turso
 from bench.common import Bench, console, save, show
 from lowwater_fleet.kafka import EmbeddedKafka
@@ -57,6 +59,9 @@ def main() -> None:
                 PARTS[part](bench)
         finally:
             broker.kill()
+            # of a part that failed in its middle nothing runs on beside what is measured next
+            for child in psutil.Process().children(recursive=True):
+                child.kill()
     show(bench.results)
     if not arguments.parts and arguments.scale == 1.0:
         console.print(f"kept in {save(bench.results, time.monotonic() - started)}")

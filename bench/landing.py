@@ -170,8 +170,7 @@ def many_tables(bench: Bench) -> None:
         service = group.start()
         for _ in range(25):
             group.writer.write(100, 50)
-            time.sleep(0.4)
-        wait_until(lambda: group.chain().head.gsn == group.writer.gsn, 300, "the landing")  # noqa: B023
+            wait_until(lambda: group.chain().head.gsn == group.writer.gsn, 300, "the landing")  # noqa: B023
         service.stop()
         found[tables] = statistics.median(entry["seconds"] for entry in group.landings()[12:])
     name = "a landing of 10 tables' changes, 500 in the catalogue"

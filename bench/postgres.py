@@ -188,8 +188,9 @@ def _hold(database: Database, rate: int, seconds: float) -> tuple[float, float, 
 
 def _wait_of(database: Database, manifest: Manifest) -> float:
     """Seconds from the oldest commit of a landing to its manifest."""
-    oldest = min(pq.read_table(database.lake / f.path, columns=["_commit_ts"])["_commit_ts"][0] for f in manifest.files)
-    return float(manifest.at_us / 1e6 - oldest.as_py().timestamp())
+    paths = [database.lake / file.path for file in manifest.files]
+    oldest = min(pq.read_table(path, columns=["_commit_ts"])["_commit_ts"][0].as_py() for path in paths)
+    return float(manifest.at_us / 1e6 - oldest.timestamp())
 
 
 def _work(database: Database, rate: int, stop: threading.Event, per_transaction: int = 10) -> None:

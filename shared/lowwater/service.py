@@ -7,6 +7,7 @@ way to start. An error that needs a person ends it, too, and nothing is tried ag
 from __future__ import annotations
 
 import argparse
+import gc
 import signal
 import sys
 import time
@@ -33,6 +34,8 @@ EXIT_STOPPED = 0
 EXIT_ERROR = 1
 EXIT_FENCED = 3
 RETRY_SECONDS = 0.1
+#: so many new objects before Python looks for cycles among them
+GC_OBJECTS = 50_000
 
 
 class SessionService(ABC):
@@ -181,7 +184,11 @@ def run_service(
         settings = config.load(arguments.config)
         logs.configure(settings)
         tracing.configure(program.removeprefix("lowwater-"))
-        code = make(settings, arguments.name, arguments.http_port, **chosen).run()
+        service = make(settings, arguments.name, arguments.http_port, **chosen)
+        # batches are made of many small objects and of no cycles: Python would look through them again and again
+        gc.freeze()
+        gc.set_threshold(GC_OBJECTS, 20, 100)
+        code = service.run()
     except LowwaterError as error:
         sys.stderr.write(f"{program}: {error}\n")
         code = EXIT_ERROR
