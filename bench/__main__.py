@@ -46,6 +46,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help=f"some of: {', '.join(PARTS)} (default: all)")
     parser.add_argument("--scale", type=float, default=1.0, help="less than 1 for a quick look")
+    parser.add_argument(
+        "--keep", action="store_true", help="write these figures to bench/results, too, if not all parts"
+    )
     arguments = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="lowwater-bench-") as directory:
@@ -63,7 +66,7 @@ def main() -> None:
             for child in psutil.Process().children(recursive=True):
                 child.kill()
     show(bench.results)
-    if not arguments.parts and arguments.scale == 1.0:
+    if arguments.keep or (not arguments.parts and arguments.scale == 1.0):
         console.print(f"kept in {save(bench.results, time.monotonic() - started)}")
 
 
