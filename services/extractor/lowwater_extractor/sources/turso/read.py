@@ -46,6 +46,8 @@ def read_chunk(
 
 def _wait_for_low(database: Database, config: TursoConfig, source: str, chunk: Chunk) -> None:
     """Rows must not be older than `low`, and a connection may be behind for a moment: see `connect_anew`."""
+    if config.mode != "cdc":
+        return
     # what is no COMMIT of the file's own, but the end of a copy, lies just behind one
     low, until = chunk.low.major - (chunk.low.minor == 0), time.monotonic() + DOUBT_SECONDS
     asked = f"SELECT max(change_id) FROM {quoted(config.cdc_table)}"
