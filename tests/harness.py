@@ -18,6 +18,7 @@ from lowwater import config, topics
 from lowwater.bus.consumer import AssignedConsumer, consumer_settings, read_to_end
 from lowwater.config import Settings
 from lowwater.errors import BusError, ConfigError
+from lowwater.lake import Lake
 from lowwater.record_codec import RecordCodec
 from lowwater.records import Position, Progress
 from lowwater.schemas import SchemaStore, open_store
@@ -301,6 +302,18 @@ class Fleet:
         return found
 
     # -- sources -----------------------------------------------------------------------------------------
+
+    def wait_for_versions(self, readable_from: Callable[[], int], versions: int) -> None:
+        """Until tables can be read, and twice as many transactions have landed behind that.
+
+        On a machine that has much to do a copy takes long: what is checked must not hang on that.
+        """
+        first: int = wait_until(f"all tables to be readable; {self.log_tails()}", readable_from, 900)
+        lake = str(self.directory / "lake")
+        wait_until(
+            f"{versions} versions behind gsn {first}; {self.log_tails()}",
+            lambda: Lake.open(lake).gsn > first + 2 * versions, 600,
+        )  # fmt: skip
 
     def cluster(self, source: str | None = None, threads: int = 2, **options: Any) -> Cluster:
         """A simulated cluster for one source; it is empty, so that capture can begin before the work does."""

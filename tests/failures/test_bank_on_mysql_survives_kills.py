@@ -13,9 +13,9 @@ import pytest
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.mysql_install import FLAVOURS, Flavour
 from lowwater_fleet.services import Service
-from tests.harness import skip_without_spark, wait_until
+from tests.harness import skip_without_spark
 from tests.mysql import MysqlDatabase, NewMysql
-from tests.mysql_bank import Bank, bank_fleet, check, lake_of, readable_from
+from tests.mysql_bank import Bank, bank_fleet, check, readable_from
 
 
 def _run(
@@ -50,11 +50,7 @@ def _run(
                 else:
                     running[part].kill()
                     running[part] = starts[part]()
-            first = wait_until(
-                f"all tables to be readable; {fleet.log_tails()}", lambda: readable_from(fleet, database), 600
-            )  # fmt: skip
-            # a copy may take long on a machine that has much to do: the bank works on behind it
-            wait_until(f"{versions} versions behind {first}", lambda: lake_of(fleet).gsn > first + versions, 600)
+            fleet.wait_for_versions(lambda: readable_from(fleet, database), versions)
         assert check(fleet, database) > versions
     finally:
         fleet.kill_all()

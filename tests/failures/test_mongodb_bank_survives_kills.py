@@ -13,7 +13,7 @@ import pytest
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.mongodb import EmbeddedMongo
 from lowwater_fleet.services import Service
-from tests.harness import Fleet, skip_without_spark, wait_until
+from tests.harness import Fleet, skip_without_spark
 from tests.mongodb import MongoDatabase, NewMongo
 from tests.mongodb_fleet import Bank, check_every_version, check_last, mongo_fleet, readable_from
 
@@ -25,7 +25,7 @@ def _kill_server(server: EmbeddedMongo) -> None:
     server.wait_for_primary()
 
 
-def _run(fleet: Fleet, database: MongoDatabase, kills: int) -> int:
+def _run(fleet: Fleet, database: MongoDatabase, kills: int, versions: int) -> None:
     seed = int(os.environ.get("LOWWATER_SEED", "1"))
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -46,10 +46,9 @@ def _run(fleet: Fleet, database: MongoDatabase, kills: int) -> int:
             else:
                 running[name].kill()
                 running[name] = starts[name]()
-        wait_until(f"all to be readable; {fleet.log_tails()}", lambda: readable_from(fleet, database), 900)
-        time.sleep(2)
+        fleet.wait_for_versions(lambda: readable_from(fleet, database), versions)
     check_last(fleet, bank)
-    return check_every_version(fleet, bank)
+    assert check_every_version(fleet, bank) > versions
 
 
 @pytest.fixture
@@ -72,11 +71,11 @@ def fleet(kafka: EmbeddedKafka, tmp_path: Path, unique: str, bank_database: Mong
 
 @pytest.mark.timeout(1800)
 def test_every_version_is_in_balance_and_the_last_is_the_database(fleet: Fleet, bank_database: MongoDatabase) -> None:
-    assert _run(fleet, bank_database, kills=4) > 100
+    _run(fleet, bank_database, kills=4, versions=100)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("bank_database", [1, 3], indirect=True)
 def test_the_same_with_many_kills_also_of_a_set_of_three(fleet: Fleet, bank_database: MongoDatabase) -> None:
-    assert _run(fleet, bank_database, kills=30) > 1_000
+    _run(fleet, bank_database, kills=30, versions=1_000)

@@ -17,7 +17,7 @@ import pytest
 from lowwater.lake import Lake
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.services import Service
-from tests.harness import Fleet, skip_without_spark, wait_until
+from tests.harness import Fleet, skip_without_spark
 from tests.postgres import Database
 from tests.postgres_fleet import TABLES, Pgbench, lake_state, postgres_fleet, readable_from, rows_of, wait_until_landed
 
@@ -88,7 +88,7 @@ def _check(fleet: Fleet, database: Database) -> int:
     return Books(fleet, readable_from(fleet)).check_every_version()
 
 
-def _run(fleet: Fleet, database: Database, kills: int, rate: int) -> int:
+def _run(fleet: Fleet, database: Database, kills: int, rate: int, versions: int) -> None:
     seed = int(os.environ.get("LOWWATER_SEED", "1"))
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -105,22 +105,21 @@ def _run(fleet: Fleet, database: Database, kills: int, rate: int) -> int:
             name = ("extractor", "spark", "merger")[number] if number < 3 else rng.choice(list(starts))
             running[name].kill()
             running[name] = starts[name]()
-        wait_until(f"all tables to be readable; {fleet.log_tails()}", lambda: readable_from(fleet), 180)
-        time.sleep(3)
-    return _check(fleet, database)
+        fleet.wait_for_versions(lambda: readable_from(fleet), versions)
+    assert _check(fleet, database) > versions
 
 
 @newest
 @pytest.mark.timeout(600)
 def test_every_version_is_in_balance_and_the_last_is_the_database(fleet: Fleet, database: Database) -> None:
-    assert _run(fleet, database, kills=4, rate=150) > 100
+    _run(fleet, database, kills=4, rate=150, versions=100)
 
 
 @newest
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_the_same_with_many_kills(fleet: Fleet, database: Database) -> None:
-    assert _run(fleet, database, kills=60, rate=300) > 1000
+    _run(fleet, database, kills=60, rate=300, versions=1000)
 
 
 @newest
@@ -135,5 +134,5 @@ def test_killed_while_chunks_are_planned_and_while_copies_become_readable(fleet:
             service = fleet.extractor(LOWWATER_FAIL_AT=point)
             assert service.wait(180) == -signal.SIGKILL, fleet.log_tails()
         fleet.extractor()
-        wait_until(f"all tables to be readable; {fleet.log_tails()}", lambda: readable_from(fleet), 120)
+        fleet.wait_for_versions(lambda: readable_from(fleet), 50)
     assert _check(fleet, database) > 50
