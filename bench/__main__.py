@@ -46,9 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help=f"some of: {', '.join(PARTS)} (default: all)")
     parser.add_argument("--scale", type=float, default=1.0, help="less than 1 for a quick look")
-    parser.add_argument(
-        "--keep", action="store_true", help="write the figures of some parts to bench/results, too"
-    )
+    parser.add_argument("--keep", action="store_true", help="write the figures of some parts to bench/results, too")
     arguments = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="lowwater-bench-") as directory:
