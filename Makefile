@@ -1,11 +1,13 @@
 # Every target does the set-up that it needs by itself; a second run finds it done and starts at once.
-# The machine needs Python 3.11+, make, and for all that runs Kafka also Java 17+ and Maven.
+# The machine needs Python 3.11+ with its headers, make, a C compiler, and for all that runs Kafka also Java 17+ and Maven.
 
 PYTHON ?= python3
 export PYTHON
 
 BIN := .venv/bin
 MEMBERS := $(wildcard shared/pyproject.toml services/*/pyproject.toml spark/pyproject.toml)
+# what Cython compiles: the loops with C types beside them
+COMPILED := $(wildcard services/*/setup.py) $(shell find services shared -name '*.pxd' | sed 'p;s/pxd$$/py/')
 
 # Stamps: a step is done again only when what it was made from has changed.
 VENV := .venv/.lowwater-stamp
@@ -60,12 +62,13 @@ jars: $(JARS) ## only the jars
 
 clean: ## stop the local Kafka; remove .venv, .jars, caches and the local data (.lowwater)
 	@if [ -e .lowwater/kafka/broker.pid ] && [ -x $(BIN)/lowwater ]; then $(BIN)/lowwater kafka stop; fi
-	rm -rf .venv .jars .lowwater .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf services/*/build .venv .jars .lowwater .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find services -name '*.so' -delete
 
 # All tools are looked for before the first step begins: the jars come first and ask for Python, too.
 $(JARS): pom.xml
-	@deploy/local/need.sh python java maven
+	@deploy/local/need.sh python compiler java maven
 	@deploy/local/jars.sh kafka spark s3 embedded-postgres embedded-mysql
 	@deploy/local/mariadb.sh
 	@touch $@
@@ -76,7 +79,7 @@ $(ARCHIVES): $(JARS) $(VENV)
 	@$(BIN)/python -m lowwater_spark.class_archive >.venv/class-archive.log 2>&1 || { cat .venv/class-archive.log; exit 1; }
 	@touch $@
 
-$(VENV): uv.lock pyproject.toml $(MEMBERS)
-	@deploy/local/need.sh python
+$(VENV): uv.lock pyproject.toml $(MEMBERS) $(COMPILED)
+	@deploy/local/need.sh python compiler
 	@deploy/local/venv.sh
 	@touch $@

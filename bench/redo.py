@@ -21,7 +21,7 @@ from lowwater_extractor.sources.simulated_rac.layout import Layout
 from lowwater_extractor.sources.simulated_rac.view import SimulatedView
 from lowwater_extractor.sources.simulated_rac.workload import BANK
 
-_SLICE = 4 << 20
+_SLICE = 8 << 20
 _ACCOUNTS, _TRANSFERS = (table.full_name for table in BANK)
 _AT, _RATE = 1_700_000_000_000_000, Decimal("1.0000")
 
@@ -43,7 +43,7 @@ def scan(bench: Bench) -> None:
         ("1 % captured", [objects[_ACCOUNTS]], "ratio ≥ 0.3"),
         ("all captured", list(objects.values()), "ratio ≥ 0.05"),
     ):
-        found = min((_scan(view, Captured.of(captured)) for _ in range(3)), key=lambda each: each[1])
+        found = min((_scan(view, Captured.of(captured)) for _ in range(5)), key=lambda each: each[1])
         note = f"({found[0]:,} events in {size:.0f} MB)"
         bench.add(Result(f"redo scanned, {name}", size / found[1], "MB/s", raw, goal, note=note))
 

@@ -13,7 +13,7 @@ RUN apt-get update \
 # ---- the packages of uv.lock, in /opt/lowwater
 FROM base AS build
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends python3-venv maven \
+    && apt-get install -y --no-install-recommends gcc libc6-dev python3-dev python3-venv maven \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 # the system's certificates: those of a proxy are in BASE
 ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt

@@ -1,5 +1,5 @@
 #!/bin/sh
-# need.sh python|java|maven ...: says what is missing and how to install it, all of it at once.
+# need.sh python|compiler|java|maven ...: says what is missing and how to install it, all of it at once.
 # Called by the Makefile before a set-up step begins, so that nothing fails half-way.
 set -u
 missing=0
@@ -19,6 +19,14 @@ another one is taken by make PYTHON=python3.12" "python3 python3-venv" "python"
     elif ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
         lacks "Python's venv module" "python3-venv" "python"
     fi
+}
+
+# some loops are compiled: see services/extractor/setup.py
+need_compiler() {
+    command -v "${CC:-cc}" >/dev/null 2>&1 || lacks "a C compiler ('${CC:-cc}', or CC)" "gcc libc6-dev" "gcc"
+    "${PYTHON:-python3}" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' 2>/dev/null ||
+        lacks "Python's headers (Python.h)" "python3-dev" "python"
 }
 
 need_java() {

@@ -244,6 +244,13 @@ def test_they_are_not_left_out_if_a_reader_can_stop_in_between() -> None:
     assert [event[2] for lwn in found for event in lwn.events] == [BEGIN, COMMIT]
 
 
+def test_they_are_not_left_out_if_what_they_changed_stands_behind_their_commit() -> None:
+    """Records of an LWN need not be in order; these are, by their SCN: begin, row, commit."""
+    records = [record(10, begin(XID)), record(12, commit(XID)), record(11, undo(XID), row())]
+    idle = [record(13, begin((1, 9, 1))), record(13, commit((1, 9, 1)))]
+    assert [event[2] for event in events(*records, *idle)] == [BEGIN, ROW | 0x0B02, COMMIT]
+
+
 def test_ddl() -> None:
     def ddl(number: int, kind: int = 1, fields: int = 12) -> bytes:
         first = pack("<IHHIHHHHH", 0, *XID, 15, 0, kind, 1, 1)
@@ -331,8 +338,12 @@ def test_undo_of_an_unknown_operation() -> None:
 
 
 def test_a_row_without_undo() -> None:
-    assert "11.5 without undo" in refused(record(10, filler(1, 100).vectors[0], row(0x0B05)))
-    assert "11.5 without undo" in refused(record(10, row(0x0B05), vector(0x0401, bytes(8))))
+    assert "without undo on a captured object, by 16 bits of its id: 11.5" in refused(
+        record(10, filler(1, 100).vectors[0], row(0x0B05))
+    )
+    assert "without undo on a captured object, by 16 bits of its id: 11.5" in refused(
+        record(10, row(0x0B05), vector(0x0401, bytes(8)))
+    )
     # a rollback covers only what stands right before it
     assert "without undo" in refused(record(10, row(0x0B05), vector(0x0401, bytes(8)), undone(0x0506, XID)))
     assert events(record(10, row(0x0B04)), record(11, row(0x0B05, OTHER))) == []

@@ -43,7 +43,8 @@ class Log:
         payload = self.walked.blocks[:, 16:].tobytes()
         self.records: list[tuple[int, Record]] = []
         self.vectors: list[list[Vector]] = []
-        for at, size in zip(self.walked.records.at.tolist(), self.walked.records.size.tolist(), strict=True):
+        at_of = self.walked.records.at
+        for at, size in zip(at_of.tolist(), self.walked.payload.u32[at_of >> 2].tolist(), strict=True):
             self.records.append((at, unpack_record(payload, at)))
             self.vectors.append(list(unpack_vectors(payload[at : at + size])))
 
@@ -112,8 +113,8 @@ def test_scns() -> None:
     for log, lowest, highest in zip(both(), (2266630, 2267717), (2267714, 2267720), strict=True):
         scns = [one.scn for _, one in log.records]
         assert (min(scns), max(scns)) == (lowest, highest)
-        assert log.walked.records.ordered
-        own = log.walked.records.lwn
+        assert log.walked.records.ordered.all()
+        own = log.walked.records.lwn_of(np.arange(len(scns)))
         lower, upper = log.walked.lwns.scn[own], log.walked.lwns.upper[own]
         assert (lower <= np.array(scns, np.uint64)).all()
         assert (np.array(scns, np.uint64) < upper).all()

@@ -12,6 +12,8 @@ from tests.oracle_logs import MadeLog, MadeLwn, MadeRecord, filler, record, seal
 
 from lowwater_extractor.sources.oracle.redo.blocks import Bytes, rows
 from lowwater_extractor.sources.oracle.redo.layout import Format
+from lowwater_extractor.sources.oracle.redo.opcodes import Kind
+from lowwater_extractor.sources.oracle.redo.picks import Wanted, pick_vectors
 from lowwater_extractor.sources.oracle.redo.scan import (
     Damage,
     Lwns,
@@ -20,15 +22,16 @@ from lowwater_extractor.sources.oracle.redo.scan import (
     find_lwns,
     walk_records,
 )
-from lowwater_extractor.sources.oracle.redo.vector_walk import walk_vectors
 from lowwater_extractor.sources.oracle.redo.vectors import unpack_record, unpack_vectors
 
 FORM = Format()
 ROOM = FORM.payload
+#: every vector is picked
+EVERYTHING = Wanted(np.full(1 << 16, Kind.UNKNOWN, np.uint8), np.ones(1 << 16, np.uint8), 0)
 
 
 class Walked:
-    """All LWNs of a log, walked in lockstep."""
+    """All LWNs of a log, walked."""
 
     def __init__(self, data: bytes, form: Format = FORM) -> None:
         self.form = form
@@ -44,13 +47,10 @@ class Walked:
 
     def vectors(self) -> list[tuple[int, int, int]]:
         """(position, end, opcode) of each."""
-        found = []
-        for step in walk_vectors(self.payload, self.records):
-            assert not isinstance(step, Damage), step
-            found += list(
-                zip(step.at.tolist(), step.stop.tolist(), step.opcodes(np.arange(len(step.at))).tolist(), strict=True)
-            )
-        return sorted(found)
+        found = pick_vectors(self.payload, self.records, EVERYTHING)
+        assert not isinstance(found, Damage), found
+        opcodes = found.opcodes(np.arange(len(found.at)))
+        return list(zip(found.at.tolist(), found.stop.tolist(), opcodes.tolist(), strict=True))
 
 
 def one_by_one(data: bytes, form: Format = FORM) -> tuple[list[int], list[tuple[int, int, int]]]:
@@ -117,7 +117,7 @@ def test_a_long_record_that_ends_with_its_block(blocks: int) -> None:
 
 def test_an_lwn_with_nothing_but_a_mark_of_a_written_block() -> None:
     walked = both_ways([MadeLwn(10, []), MadeLwn(11, []), MadeLwn(12, [filler(12, 60)])])
-    assert walked.records.vld.tolist() == [6, 6, 5]
+    assert walked.payload.raw[walked.records.at + 4].tolist() == [6, 6, 5]
     assert len(walked.vectors()) == 1
 
 
@@ -228,4 +228,4 @@ def test_a_vector_that_does_not_fit_its_record() -> None:
         payload, lwns = damaged(16 + 68 + 32, value)
         records = walk_records(payload, lwns)
         assert isinstance(records, Records)
-        assert isinstance(list(walk_vectors(payload, records))[-1], Damage)
+        assert isinstance(pick_vectors(payload, records, EVERYTHING), Damage)

@@ -30,6 +30,7 @@ from lowwater_extractor.sources.oracle.redo.codes import (
 )
 from lowwater_extractor.sources.oracle.redo.found import Captured, Found, Problem
 from lowwater_extractor.sources.oracle.redo.layout import Place, Where, epoch_seconds
+from lowwater_extractor.sources.oracle.redo.picks import pick_vectors
 from lowwater_extractor.sources.oracle.redo.scan import (
     Damage,
     Ints,
@@ -39,7 +40,6 @@ from lowwater_extractor.sources.oracle.redo.scan import (
     walk_records,
 )
 from lowwater_extractor.sources.oracle.redo.sieve import Sieve
-from lowwater_extractor.sources.oracle.redo.vector_walk import walk_vectors
 
 __all__ = [
     "ARGUMENT",
@@ -106,23 +106,19 @@ class EventMaker:
         records = walk_records(payload, lwns)
         if isinstance(records, Damage):
             return self._until(work, self._damaged(work, records), records.at)
-        low = np.minimum.reduceat(records.key, records.cuts) >> _SCN_SHIFT < lwns.scn
-        if low.any():
-            below = records.key >> _SCN_SHIFT < lwns.scn[records.lwn]
+        if (records.lowest >> _SCN_SHIFT < lwns.scn).any():
+            below = records.key >> _SCN_SHIFT < lwns.scn.repeat(np.diff(records.cuts))
             at = int(records.at[below].min())
             return self._until(work, self._below(work, at), at)
-        self._sieve.begin(payload, len(records.at))
-        for step in walk_vectors(payload, records):
-            if isinstance(step, Damage):
-                return self._until(work, self._damaged(work, step), step.at)
-            self._sieve.see(step)
-        found = self._sieve.found(records.lwn)
+        picked = pick_vectors(payload, records, self._sieve.wanted)
+        if isinstance(picked, Damage):
+            return self._until(work, self._damaged(work, picked), picked.at)
+        found = self._sieve.find(picked, records)
         if self._sieve.problems:
             problem = min(self._sieve.problems)
             return self._until(work, self._unknown(work, problem), problem.at)
         # the upper bound is what the header says; should a record be above it, then what the records say
-        highest = np.maximum.reduceat(records.key, records.cuts) >> _SCN_SHIFT
-        np.maximum(lwns.upper, highest + np.uint64(1), out=lwns.upper)
+        np.maximum(lwns.upper, (records.highest >> _SCN_SHIFT) + np.uint64(1), out=lwns.upper)
         return self._lwns(work, [] if found is None else self._events(work, records, found))
 
     def _until(self, work: _Work, error: SourceError, at: int) -> list[Lwn]:
@@ -137,10 +133,10 @@ class EventMaker:
     def _events(self, work: _Work, records: Records, found: Found) -> list[tuple[int, list[Event]]]:
         """(LWN, its events), in order."""
         payload, lwns = work.payload, work.lwns
-        place = found.place if records.ordered else found.place + _moved(payload, lwns, records)[found.record]
+        place = found.place if records.ordered.all() else found.place + _moved(payload, lwns, records)[found.record]
         order = np.argsort(place)
         found = found.at(order)
-        where = records.lwn[found.record]
+        where = records.lwn_of(found.record)
         place = place[order] - lwns.start[where] * payload.step
         untimed = np.flatnonzero((found.value == 0) & ((found.code == COMMIT) | (found.code == ROLLBACK)))
         for at in untimed.tolist():
@@ -232,10 +228,11 @@ def _moved(payload: Payload, lwns: Lwns, records: Records) -> Ints:
 
     Places are then those of the ordered payload: they rise with the events, whatever is captured.
     """
-    order = np.lexsort((records.at, records.key, records.lwn))
-    size = records.size[order] + 3 & ~3
+    lwn = np.repeat(np.arange(len(lwns.start)), np.diff(records.cuts))
+    order = np.lexsort((records.at, records.key, lwn))
+    size = payload.u32[records.at[order] >> 2].astype(np.int64) + 3 & ~3
     behind = np.cumsum(size) - size
-    start = records.lwn[order]
+    start = lwn[order]
     first = np.searchsorted(start, np.arange(len(lwns.start)))
     to = lwns.start[start] * payload.step + behind - behind[first[start]]
     moved = np.empty(len(order), np.int64)

@@ -59,7 +59,7 @@ class ThreadReader:
         captured: Captured,
         start: Place,
         *,
-        slice_max: int = 4 << 20,
+        slice_max: int = 8 << 20,
         zone: tzinfo = UTC,
     ) -> None:
         self._source = source

@@ -1,7 +1,4 @@
-"""Records of whole LWNs, walked in lockstep: one numpy step moves all of them on by one.
-
-A block's header says where its first record starts, so the records of all blocks are found side by side. What the
-block headers say is checked against where the records end, so that no record can be missed.
+"""LWNs, and the records in them, side by side.
 
 Positions in here are bytes of the payload: the blocks put together without their headers.
 """
@@ -13,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater_extractor.sources.oracle.redo import walk
 from lowwater_extractor.sources.oracle.redo.blocks import Bytes
 from lowwater_extractor.sources.oracle.redo.layout import (
     BLOCK_HEAD,
     LWN_HEAD,
     RECORD_HEAD,
+    VECTOR_HEAD,
     VLD_LWN,
     Format,
 )
@@ -25,7 +24,7 @@ from lowwater_extractor.sources.oracle.redo.layout import (
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-#: numpy may look at a header and the first sizes behind the last vector
+#: the walk may look at a header behind the last vector
 _MARGIN = 64
 
 
@@ -34,6 +33,34 @@ class Damage(NamedTuple):
 
     at: int
     what: str
+
+
+class RecordRoom(NamedTuple):
+    """Columns of records, as `walk.walk_records` fills them."""
+
+    at: Ints
+    key: Words
+
+    @classmethod
+    def of(cls, most: int) -> RecordRoom:
+        return cls(np.empty(most, np.int64), np.empty(most, np.uint64))
+
+
+class PickRoom(NamedTuple):
+    """Columns of vectors, as `walk.pick_vectors` fills them."""
+
+    record: Ints
+    at: Ints
+    stop: Ints
+    first: Ints
+    fields: Ints
+    kind: NDArray[np.uint8]
+    before: Ints
+
+    @classmethod
+    def of(cls, most: int) -> PickRoom:
+        record, at, stop, first, fields, before = (np.empty(most, np.int64) for _ in range(6))
+        return cls(record, at, stop, first, fields, np.empty(most, np.uint8), before)
 
 
 class Payload:
@@ -45,10 +72,15 @@ class Payload:
         self.raw = np.zeros(blocks_max * self.step + _MARGIN, np.uint8)
         self.blocks_max = blocks_max
         self.view = self.raw.data
+        self.big = form.order == ">"
         self.u16 = self.raw[: len(self.raw) & ~1].view(f"{form.order}u2")
         self.u32 = self.raw[: len(self.raw) & ~3].view(f"{form.order}u4")
-        #: 16-bit numbers in twos: the first one in the low half
-        self.twos = self.raw[: len(self.raw) & ~3].view("<u4") if form.order == "<" else np.zeros(0, np.uint32)
+        #: the same in the machine's order, for the walk
+        self.words = self.u16
+        self.longs = self.u32
+        #: room for what the walks find in it; memory that is made anew for each slice costs more than they do
+        self.record_room = RecordRoom.of(len(self.raw) // RECORD_HEAD)
+        self.pick_room = PickRoom.of(len(self.raw) // VECTOR_HEAD)
         #: offset of the first record, of each block
         self.first: Ints = np.zeros(0, np.int64)
         self.size = 0
@@ -58,8 +90,8 @@ class Payload:
         self.size = count * self.step
         self.raw[: self.size].reshape(count, self.step)[:] = blocks[:, BLOCK_HEAD:]
         self.raw[self.size : self.size + _MARGIN] = 0
-        if self.form.order == ">":
-            self.twos = self.u16.astype("<u2").view("<u4")
+        if not self.u16.dtype.isnative:
+            self.words, self.longs = self.u16.astype(np.uint16), self.u32.astype(np.uint32)
         self.first = (blocks[:, 12:14].view(f"{self.form.order}u2")[:, 0] & 0x7FFF).astype(np.int64)
 
 
@@ -83,18 +115,21 @@ class Lwns(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Records side by side, as the file has them."""
+    """Records side by side, as the file has them; they are the payload's, until it is loaded anew."""
 
     at: Ints
-    size: Ints
-    vld: NDArray[Any]
     #: SCN << 16 | sub-SCN: the order that they were made in
     key: Words
-    #: which LWN it is in, and the first record of each LWN
-    lwn: Ints
+    #: the first record of each LWN, and the one behind the last
     cuts: Ints
-    #: the keys of an LWN do not fall
-    ordered: bool
+    #: of each LWN its lowest and its highest key, and whether they never fall
+    lowest: Words
+    highest: Words
+    ordered: NDArray[np.uint8]
+
+    def lwn_of(self, records: Ints) -> Ints:
+        """In which LWN these are, by their numbers."""
+        return np.searchsorted(self.cuts, records, "right") - 1
 
 
 # --- LWNs ----------------------------------------------------------------------------------------------------------
@@ -204,77 +239,24 @@ def _scns(rows: Bytes, at: int, order: str) -> Words:
 
 def walk_records(payload: Payload, lwns: Lwns) -> Records | Damage:
     """All records of these LWNs, which fill the first blocks of the payload."""
-    at = _record_starts(payload, int(lwns.stop[-1]))
-    size = payload.u32.take(at >> 2).astype(np.int64)
-    if size.min(initial=RECORD_HEAD) < RECORD_HEAD:
-        return Damage(int(at[np.argmax(size < RECORD_HEAD)]), "a record that is smaller than its header")
-    vld = payload.raw.take(at + 4)
-    # the first records of the LWNs; in a group the others too have long headers
-    cuts = np.flatnonzero(vld & VLD_LWN)
-    if len(cuts) != len(lwns.start):
-        cuts = np.searchsorted(at, lwns.start * payload.step)
-    cuts = np.append(cuts, len(at))
-    damage = _check_chain(payload, lwns, at, size, cuts)
-    if damage is not None:
-        return damage
-    lwn = np.repeat(np.arange(len(lwns.start)), np.diff(cuts))
-    key = _keys(payload, at)
-    falls = key[1:] < key[:-1]
-    ordered = not (falls.any() and (falls & (lwn[1:] == lwn[:-1])).any())
-    return Records(at, size, vld, key, lwn, cuts[:-1], ordered)
-
-
-def _record_starts(payload: Payload, blocks: int) -> Ints:
-    """In all blocks side by side: from the first record that each of them names to the last that fits its header."""
-    first = payload.first[:blocks]
-    block = np.flatnonzero((first >= BLOCK_HEAD) & (first < payload.form.block_size))
-    at = block * payload.step + first[block] - BLOCK_HEAD
-    # the last place of each block where a header fits
-    room = (block + 1) * payload.step - RECORD_HEAD
-    found = [at[:0]]
-    fits = np.flatnonzero(at <= room)
-    while len(fits):
-        at, room = at.take(fits), room.take(fits)
-        size = payload.u32.take(at >> 2)
-        # behind a size of 0 there is nothing more in the block
-        if not size.all():
-            more = np.flatnonzero(size)
-            at, room, size = at.take(more), room.take(more), size.take(more)
-        found.append(at)
-        at = at + (size.astype(np.int64) + 3 & ~3)
-        fits = np.flatnonzero(at <= room)
-    return np.sort(np.concatenate(found))
-
-
-def _check_chain(payload: Payload, lwns: Lwns, at: Ints, size: Ints, cuts: Ints) -> Damage | None:
-    """Does each record start where the one before it ended, from the first block of its LWN to the last?
-
-    So it does not matter what the block headers say of the first records: what they did not lead to is missed here.
-    `cuts` are the first records of the LWNs.
-    """
-    if not np.diff(cuts).all() or (at[cuts[:-1]] != lwns.start * payload.step).any():
-        return Damage(0, "an LWN that does not begin with a record")
-    stop = at + (size + 3 & ~3)
-    wanted = np.append(at[1:], 0)
-    wanted[cuts[1:] - 1] = lwns.stop * payload.step
-    gap = wanted - stop
-    # only the end of a block is passed over: too little for a header, or said to be empty
-    some = np.flatnonzero(gap)
-    gap, behind = gap[some], wanted[some]
-    wrong = (gap < 0) | (gap >= payload.step) | (behind % payload.step != 0)
-    wrong |= (gap >= RECORD_HEAD) & (payload.u32[np.where(wrong, 0, stop[some]) >> 2] != 0)
-    if wrong.any():
-        what = "a record that does not end where the next one starts, or its LWN ends"
-        return Damage(int(at[some[np.argmax(wrong)]]), what)
-    return None
-
-
-def _keys(payload: Payload, at: Ints) -> Words:
-    """SCN << 16 | sub-SCN of the records at these positions."""
-    half = at >> 1
-    key = payload.u16.take(half + 3).astype(np.uint64)
-    key <<= np.uint64(32)
-    key |= payload.u32.take((at >> 2) + 2)
-    key <<= np.uint64(16)
-    key |= payload.u16.take(half + 6)
-    return key
+    groups, (at, key) = len(lwns.start), payload.record_room
+    lowest, highest = np.empty(groups, np.uint64), np.empty(groups, np.uint64)
+    cuts, ordered, wrong = np.empty(groups + 1, np.int64), np.empty(groups, np.uint8), np.zeros(1, np.int64)
+    count = walk.walk_records(
+        payload.words.data,
+        payload.longs.data,
+        payload.step,
+        payload.first.data,
+        np.ascontiguousarray(lwns.start).data,
+        np.ascontiguousarray(lwns.stop).data,
+        at.data,
+        key.data,
+        cuts.data,
+        lowest.data,
+        highest.data,
+        ordered.data,
+        wrong.data,
+    )
+    if count < 0:
+        return Damage(int(wrong[0]), walk.DAMAGE[count])
+    return Records(at[:count], key[:count], cuts, lowest, highest, ordered)

@@ -1,4 +1,4 @@
-"""What of the vectors matters, given which objects are captured. Works on one step of the walk at a time."""
+"""What of the vectors matters, given which objects are captured. Works on all that the walk has picked of a slice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from lowwater_extractor.sources.oracle.redo import codes, opcodes
 from lowwater_extractor.sources.oracle.redo.found import Captured, Found, Keys, Problem, idle_events
 from lowwater_extractor.sources.oracle.redo.layout import (
     COMMIT_ROLLED_BACK,
-    OBJECT_MAX,
     SESSION_LOGMINER,
     SESSION_SPACE,
     TYP_ENCRYPTED,
@@ -19,26 +18,11 @@ from lowwater_extractor.sources.oracle.redo.layout import (
     opcode_text,
 )
 from lowwater_extractor.sources.oracle.redo.opcodes import Kind
-from lowwater_extractor.sources.oracle.redo.scan import Ints, Payload, Words
-from lowwater_extractor.sources.oracle.redo.vector_walk import Step
+from lowwater_extractor.sources.oracle.redo.picks import Picks, Wanted
+from lowwater_extractor.sources.oracle.redo.scan import Ints, Records, Words
 
-#: one bit for each kind, by the opcode's two bytes as a 16-bit number, in either order
-_KIND_BITS = {
-    ">": (1 << opcodes.kinds().astype(np.uint16)),
-    "<": (1 << opcodes.kinds().reshape(256, 256).T.astype(np.uint16)).reshape(-1).copy(),
-}
-#: of a word of 4 bytes: the low half, and what makes the high one of it
-_LOW, _HALF = np.uint32(0xFFFF), np.uint32(16)
-_ROUND, _QUARTER = np.uint32(3), np.uint32(2)
-_ROW, _UNDO, _UNDONE = (np.uint16(1 << kind) for kind in (Kind.ROW, Kind.UNDO, Kind.UNDONE))
-
-#: what the vectors before this one in its record were, if not a captured 5.1 (which is ≥ 0)
+#: what the vectors before a row in its record were, if not a captured 5.1 (which is ≥ 0)
 _NONE, _OTHER_UNDO, _HIDDEN_UNDO = -1, -2, -3
-_NO_UNDO = np.int32(_NONE)
-States = NDArray[np.int32]
-
-#: an undo block holds no vector of 5.1 that is smaller
-_UNDO_BYTES_MIN = 84
 
 #: 24.1: kinds of statement that are about temporary objects
 _DDL_TEMPORARY = np.array((4, 5, 6, 8, 9, 10))
@@ -48,165 +32,96 @@ _REPORT_HINT = "nothing is passed over unread: report it with the log, or leave 
 
 
 class Sieve:
-    """One slice's vectors, step after step; then `found()` and `problems`."""
+    """Takes what was picked of one slice after the other."""
 
     def __init__(self, captured: Captured) -> None:
         self._newest = captured.newest
         self._objects = Keys(container << 32 | number for container, number in captured.objects)
-        #: the last 16 bits of captured objects: nearly all others fail by them
-        self._maybe = np.zeros(1 << 16, np.bool_)
-        self._maybe[[number & 0xFFFF for _, number in captured.objects]] = True
         self._data_objects = Keys(container << 32 | number for container, number in captured.data_objects)
         #: what a vector's header tells of its object: 16 bits of the data object id
         self._low = Keys(container << 16 | number & 0xFFFF for container, number in captured.data_objects)
         self._containers = Keys(container for container, _ in captured.objects | captured.data_objects)
-        self._actions: dict[int, Callable[[Step, Ints], None]] = {
-            1 << Kind.BEGIN: self._begin,
-            1 << Kind.COMMIT: self._commit,
-            1 << Kind.STATE: self._prepare,
-            1 << Kind.SESSION: self._session_of,
-            1 << Kind.DDL: self._ddl,
-            1 << Kind.LOAD: self._load,
-            1 << Kind.UNKNOWN: self._unknown,
+        maybe = np.zeros(1 << 16, np.uint8)
+        maybe[[number & 0xFFFF for _, number in captured.objects]] = 1
+        self.wanted = Wanted(opcodes.kinds(), maybe, captured.newest)
+        self._actions: dict[Kind, Callable[[Picks, Ints], None]] = {
+            Kind.BEGIN: self._begin,
+            Kind.COMMIT: self._commit,
+            Kind.STATE: self._prepare,
+            Kind.DDL: self._ddl,
+            Kind.LOAD: self._load,
+            Kind.UNKNOWN: self._unknown,
         }
 
-    def begin(self, payload: Payload, records: int) -> None:
-        self._payload = payload
-        self._big = payload.form.order == ">"
-        self._kind_bits = _KIND_BITS[payload.form.order]
+    def find(self, picks: Picks, records: Records) -> Found | None:
+        """All events; `problems` has what stops the source."""
+        self._payload = picks.payload
         self.problems: list[Problem] = []
         self._found: list[Found] = []
-        #: of each vector of the last step: the captured 5.1 whose partner may come next, or why there is none
-        self._state: States | None = None
-        #: the same: the first of 11.x without a 5.1. None: there has been none
-        self._lone: Ints | None = None
-        #: of each record: the flags of the session that began a transaction there
-        self._session = np.zeros(records, np.int64)
-        #: of each captured 5.1: where its partner ends, and the partner's opcode
-        self._stop = np.empty(payload.size // _UNDO_BYTES_MIN + 1, np.int64)
-        self._partner = np.zeros(len(self._stop), np.int64)
-        self._count = 0
-        self._undo_chunks: list[tuple[int, int]] = []
-        #: 11.x that belong to no 5.1: good only if a 5.6 or 5.11 stands behind them
-        self._suspects: list[tuple[Ints, Ints]] = []
-        self._undone: list[tuple[Ints, Ints]] = []
-        #: by kind: what is looked at when all steps were seen
-        self._picked: dict[int, list[Step]] = {bit: [] for bit in self._actions}
-
-    def see(self, step: Step) -> None:
-        bits = self._kind_bits.take(self._payload.twos.take(step.at >> 2) & _LOW)
-        present = int(np.bitwise_or.reduce(bits))
-        state = self._carried(step)
-        is_row = bits == _ROW
-        # nearly all belong to a 5.1 of an object that is not captured
-        doubtful = np.flatnonzero(is_row & (state != _OTHER_UNDO))
-        if len(doubtful):
-            self._rows(step, doubtful, state.take(doubtful))
-        if present & _UNDONE:
-            self._undo_of(step, np.flatnonzero(bits == _UNDONE))
-        if self._lone is not None:
-            self._lone[~is_row] = -1
-        following = np.where(is_row, state, _NO_UNDO)
-        if present & _UNDO:
-            rows = np.flatnonzero(bits == _UNDO)
-            following[rows] = self._undo(step, rows)
-        self._state = following
-        for bit, picked in self._picked.items():
-            if present & bit:
-                picked.append(step.at_rows(np.flatnonzero(bits == bit)))
-
-    def _act(self) -> None:
-        """On what was picked in all steps, each kind at once."""
-        for bit, picked in self._picked.items():
-            if picked:
-                columns = zip(*((s.record, s.at, s.stop, s.first, s.fields) for s in picked), strict=True)
-                record, at, stop, first, fields = map(np.concatenate, columns)
-                step = Step(self._payload, record, None, at, stop, first, fields)
-                self._actions[bit](step, np.arange(len(at)))
-
-    def _carried(self, step: Step) -> States:
-        """What was before the vectors of this step."""
-        if self._state is None:
-            return np.full(len(step.at), _NONE, np.int32)
-        if step.kept is None:
-            return self._state
-        if self._lone is not None:
-            self._lone = self._lone.take(step.kept)
-        return self._state.take(step.kept)
-
-    def found(self, lwn: Ints) -> Found | None:
-        """All events, once all steps were seen; `lwn` is that of each record."""
-        self._act()
-        self._check_suspects()
-        # what was only known later: the ends of pairs, the flags of sessions
-        for chunk, first in self._undo_chunks:
-            part = self._found[chunk]
-            those = slice(first, first + len(part.record))
-            partner = self._partner[those]
-            split = np.where(partner, part.split, 0)
-            self._found[chunk] = part._replace(stop=self._stop[those], code=codes.ROW | partner, split=split)
+        self._changes(picks)
+        for kind, action in self._actions.items():
+            rows = np.flatnonzero(picks.kind == kind)
+            if len(rows):
+                action(picks, rows)
         if not self._found:
             return None
         whole = Found(*(np.concatenate(column) for column in zip(*self._found, strict=True)))
-        if len(whole.record):
-            whole = whole.at(np.flatnonzero(~idle_events(whole, lwn[whole.record])))
+        # where the records are in order the walk has done it
+        if not records.ordered.all():
+            whole = whole.at(np.flatnonzero(~idle_events(whole, records.lwn_of(whole.record))))
         begins = np.flatnonzero(whole.code == codes.BEGIN)
-        session = self._session[whole.record[begins]]
+        session = self._sessions(picks, whole.record[begins])
         whole.value[begins] = session
         whole.code[begins] |= np.where(session & (SESSION_SPACE | SESSION_LOGMINER), codes.FLAG_SYSTEM, 0)
         return whole
 
     # --- rows and their undo
 
-    def _undo(self, step: Step, rows: Ints) -> States:
-        """5.1: the object id is in its second field. Returns the state behind each."""
-        state = np.full(len(rows), _OTHER_UNDO, np.int32)
-        word = step.at.take(rows) >> 2
-        first_size = self._payload.twos.take(word + 8) >> _HALF
-        second_size = self._payload.twos.take(word + 9) & _LOW
-        ktub = (step.first.take(rows) >> 2) + (first_size + _ROUND >> _QUARTER)
-        # of one without fields it may lie anywhere
-        number = self._payload.u32.take(ktub, mode="clip")
-        maybe = self._maybe.take(number & _LOW)
-        if self._newest < OBJECT_MAX:
-            maybe |= number > self._newest
-        fields = step.fields.take(rows)
-        if fields.min() < 2 or first_size.min() < 20 or second_size.min() < 24 or self._is_any_hidden(step, rows):
-            hidden = step.typ(rows) & TYP_ENCRYPTED != 0
-            state[hidden] = _HIDDEN_UNDO
-            short = ~hidden & ((fields < 2) | (first_size < 20) | (second_size < 24))
-            mine = rows[short]
-            mine = mine[self._containers.has(step.word(mine, 12))]
-            self._stop_at(step, mine, "a 5.1 without its undo", _REPORT_HINT)
-            maybe &= ~hidden & ~short
-        some = np.flatnonzero(maybe)
-        if len(some):
-            mine, index = self._captured_undo(step, rows[some], ktub[some] << 2, number[some].astype(np.int64))
-            state[some[mine]] = index
-        return state
+    def _changes(self, picks: Picks) -> None:
+        undo = np.flatnonzero(picks.kind == Kind.UNDO)
+        #: of each pick: what a row sees that it stands behind
+        state = np.full(len(picks.at), _OTHER_UNDO, np.int64)
+        taken, number = self._undo(picks, undo, state)
+        state[taken] = np.arange(len(taken))
+        rows = np.flatnonzero(picks.kind == Kind.ROW)
+        before = picks.before[rows]
+        pair = np.where(before < 0, _NONE, state[before])
+        doubtful = np.flatnonzero(pair != _OTHER_UNDO)
+        rows, pair = rows[doubtful], pair[doubtful]
+        suspects = self._rows(picks, rows, pair)
+        undone = self._undo_of(picks, np.flatnonzero(picks.kind == Kind.UNDONE))
+        if len(suspects):
+            self._check_suspects(picks, suspects, undone)
+        if len(taken):
+            self._add_pairs(picks, taken, number, rows[pair >= 0], pair[pair >= 0])
 
-    def _is_any_hidden(self, step: Step, rows: Ints) -> bool:
-        return bool(np.bitwise_or.reduce(step.typ(rows)) & TYP_ENCRYPTED)
-
-    def _captured_undo(self, step: Step, rows: Ints, ktub: Ints, number: Ints) -> tuple[Ints, Ints]:
-        """Which of these are captured, and the numbers that they get."""
-        container = step.word(rows, 12)
+    def _undo(self, picks: Picks, rows: Ints, state: Ints) -> tuple[Ints, Ints]:
+        """5.1: the object id is in its second field. Which are of captured rows, and their objects."""
+        ktub = picks.before[rows]
+        if ktub.min(initial=0) < 0:
+            unseen, seen = rows[ktub < 0], np.flatnonzero(ktub >= 0)
+            hidden = picks.typ(unseen) & TYP_ENCRYPTED != 0
+            state[unseen[hidden]] = _HIDDEN_UNDO
+            self._stop_at(picks, self._ours(picks, unseen[~hidden]), "a 5.1 without its undo", _REPORT_HINT)
+            rows, ktub = rows[seen], ktub[seen]
+        number = self._payload.u32[ktub >> 2].astype(np.int64)
+        container = picks.word(rows, 12)
         known = self._objects.has(container << 32 | number)
         young = ~known & (number > self._newest) & self._containers.has(container)
-        mine = np.flatnonzero(self._row_undo(step, rows, ktub, known, young))
-        rows = rows[mine]
-        index = np.arange(self._count, self._count + len(mine))
-        if len(mine):
-            self._stop[index] = step.stop[rows]
-            self._undo_chunks.append((len(self._found), self._count))
-            self._count += len(mine)
-            size = step.stop[rows] - step.at[rows]
-            xid = self._xid(step.first[rows] + 8)
-            self._add(step, rows, xid, codes.ROW, value=number[mine], split=size >> 2, whole=True)
-        return mine, index
+        mine = np.flatnonzero(self._row_undo(picks, rows, ktub, known, young))
+        return rows[mine], number[mine]
+
+    def _add_pairs(self, picks: Picks, taken: Ints, number: Ints, rows: Ints, pair: Ints) -> None:
+        """Each captured 5.1 with the rows behind it: the event ends with the last, and has the first one's opcode."""
+        stop, partner = picks.stop[taken], np.zeros(len(taken), np.int64)
+        stop[pair] = picks.stop[rows]
+        partner[pair[::-1]] = picks.opcodes(rows[::-1])
+        split = np.where(partner, picks.stop[taken] - picks.at[taken] >> 2, 0)
+        xid = self._xid(picks.first[taken] + 8)
+        self._add(picks, taken, xid, codes.ROW | partner, value=number, split=split, stop=stop)
 
     def _row_undo(
-        self, step: Step, rows: Ints, ktub: Ints, known: NDArray[np.bool_], young: NDArray[np.bool_]
+        self, picks: Picks, rows: Ints, ktub: Ints, known: NDArray[np.bool_], young: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
         """Of undo of captured objects, that of rows. The rest is on the list of what is passed over, or stops us.
 
@@ -222,150 +137,136 @@ class Sieve:
         for which in np.flatnonzero(other):
             if not opcodes.undo_passed(int(opc[which])):
                 what = f"undo of operation {opcode_text(int(opc[which]))} on a captured object"
-                self._stop_at(step, rows[which : which + 1], what, _REPORT_HINT)
+                self._stop_at(picks, rows[which : which + 1], what, _REPORT_HINT)
         return np.asarray(mine & ~other)
 
-    def _rows(self, step: Step, rows: Ints, pair: States) -> None:
-        """11.x that do not belong to a 5.1 of another object: of a captured one if the 5.1 before it is."""
+    def _rows(self, picks: Picks, rows: Ints, pair: Ints) -> Ints:
+        """11.x that do not belong to a 5.1 of another object. Returns those that look captured and have no 5.1."""
         partner = pair >= 0
-        if partner.any():
-            self._take(step, rows[partner], pair[partner])
-        lone = rows[pair == _NONE]
-        if len(lone):
-            if self._lone is None:
-                self._lone = np.full(len(step.at), -1, np.int64)
-            self._lone[lone] = np.where(self._lone[lone] < 0, step.at[lone], self._lone[lone])
-        maybe = self._low.has(step.word(rows, 12) << 16 | step.word(rows, 11))
-        hidden = (pair == _HIDDEN_UNDO) & maybe | (maybe | partner) & (step.typ(rows) & TYP_ENCRYPTED != 0)
-        if hidden.any():
-            self._stop_at(step, rows[hidden], "an encrypted change of a captured object", _ENCRYPTED_HINT)
-        suspect = rows[maybe & (pair == _NONE) & ~hidden]
-        if len(suspect):
-            self._suspects.append((step.at[suspect], step.opcodes(suspect)))
-
-    def _take(self, step: Step, rows: Ints, pair: States) -> None:
-        opcode = step.opcodes(rows)
-        self._stop[pair] = step.stop[rows]
-        self._partner[pair] = np.where(self._partner[pair], self._partner[pair], opcode)
-        strange = ~_IS_ROW[opcode]
+        opcode = picks.opcodes(rows)
+        strange = partner & ~_IS_ROW[opcode]
         if strange.any():
-            self._stop_at(step, rows[strange], "an unknown row operation on a captured object", _REPORT_HINT)
+            self._stop_at(picks, rows[strange], "an unknown row operation on a captured object", _REPORT_HINT)
+        maybe = self._low.has(picks.word(rows, 12) << 16 | picks.word(rows, 11))
+        hidden = (pair == _HIDDEN_UNDO) & maybe | (maybe | partner) & (picks.typ(rows) & TYP_ENCRYPTED != 0)
+        if hidden.any():
+            self._stop_at(picks, rows[hidden], "an encrypted change of a captured object", _ENCRYPTED_HINT)
+        # locks and links of blocks may stand alone; a row does not change without undo
+        alone = _IS_ROW[opcode] & (opcode != opcodes.LOCK)
+        return np.asarray(rows[alone & maybe & (pair == _NONE) & ~hidden])
 
-    def _undo_of(self, step: Step, rows: Ints) -> None:
-        """5.6, 5.11: the 11.x before it took back a change."""
-        lone = np.full(len(rows), -1, np.int64) if self._lone is None else self._lone[rows]
-        readable = step.typ(rows) & TYP_ENCRYPTED == 0
-        rows, lone = rows[readable], lone[readable]
-        ktub = step.first[rows]
-        container = step.word(rows, 12)
-        at = step.at[rows]
-        start = np.where(lone < 0, at, lone)
-        self._undone.append((start, at))
-        short = (step.size(rows, 0) < 20) & self._containers.has(container)
+    def _undo_of(self, picks: Picks, rows: Ints) -> tuple[Ints, Ints]:
+        """5.6, 5.11: the 11.x before it took back a change. Returns from where to where those stand."""
+        if not len(rows):
+            return rows, rows
+        rows = rows[picks.typ(rows) & TYP_ENCRYPTED == 0]
+        ktub, at = picks.first[rows], picks.at[rows]
+        container = picks.word(rows, 12)
+        start = np.where(picks.before[rows] < 0, at, picks.before[rows])
+        undone = start, at
+        short = (picks.size(rows, 0) < 20) & self._containers.has(container)
         if short.any():
-            self._stop_at(step, rows[short], "a rollback that does not name its object", _REPORT_HINT)
+            self._stop_at(picks, rows[short], "a rollback that does not name its object", _REPORT_HINT)
         number = self._payload.u32[ktub >> 2].astype(np.int64)
         known = self._objects.has(container << 32 | number) & ~short
         young = ~known & ~short & (number > self._newest) & self._containers.has(container)
-        taken = np.flatnonzero(self._row_undo(step, rows, ktub, known, young))
+        taken = np.flatnonzero(self._row_undo(picks, rows, ktub, known, young))
         if not len(taken):
-            return
+            return undone
         parts = taken[self._payload.u16[ktub[taken] + 20 >> 1] & UNDO_PARTS != 0]
         if len(parts):
             what = "rollback of a captured row whose undo is spread over several undo blocks"
-            self._stop_at(step, rows[parts], what, _REPORT_HINT)
+            self._stop_at(picks, rows[parts], what, _REPORT_HINT)
         rows, start, ktub, at, number = rows[taken], start[taken], ktub[taken], at[taken], number[taken]
         slot = self._payload.raw[ktub + 18].astype(np.uint64)
-        xid = _usn(step, rows) << np.uint64(48) | slot << np.uint64(32)
+        xid = _usn(picks, rows) << np.uint64(48) | slot << np.uint64(32)
         opcode = np.where(start < at, self._opcode_at(start), 0)
         split = at - start >> 2
-        self._add(step, rows, xid, codes.UNDO | opcode, value=number, split=split, whole=True, start=start)
+        stop = picks.stop[rows]
+        self._add(picks, rows, xid, codes.UNDO | opcode, value=number, split=split, start=start, stop=stop)
+        return undone
 
-    def _check_suspects(self) -> None:
-        if not self._suspects:
-            return
-        at = np.concatenate([part for part, _ in self._suspects])
-        opcode = np.concatenate([part for _, part in self._suspects])
+    def _check_suspects(self, picks: Picks, rows: Ints, undone: tuple[Ints, Ints]) -> None:
+        """11.x that belong to no 5.1: good only if a 5.6 or 5.11 stands behind them."""
+        at, (start, stop) = picks.at[rows], undone
         good = np.zeros(len(at), np.bool_)
-        if self._undone:
-            start = np.concatenate([part for part, _ in self._undone])
-            stop = np.concatenate([part for _, part in self._undone])
-            order = np.argsort(start)
-            start, stop = start[order], stop[order]
+        if len(start):
             which = np.searchsorted(start, at, "right") - 1
             good = (which >= 0) & (at < stop[which])
-        # locks and links of blocks may stand alone; a row does not change without undo
-        good |= ~_IS_ROW[opcode] | (opcode == opcodes.LOCK)
-        for one in np.flatnonzero(~good):
-            what = f"{opcode_text(int(opcode[one]))} without undo on a captured object, by 16 bits of its id"
-            self.problems.append(Problem(int(at[one]), what, _REPORT_HINT))
+        self._stop_at(picks, rows[~good], "a row without undo on a captured object, by 16 bits of its id", _REPORT_HINT)
 
     # --- transactions
 
-    def _begin(self, step: Step, rows: Ints) -> None:
-        rows = self._ours(step, rows)
-        slot, sequence = self._slot(step, rows)
+    def _begin(self, picks: Picks, rows: Ints) -> None:
+        rows = self._ours(picks, rows)
+        slot, sequence = self._slot(picks, rows)
         # without a number it extends the undo of a transaction: not a begin
         real = np.flatnonzero(sequence)
         rows = rows[real]
-        self._add(step, rows, _xid(_usn(step, rows), slot[real], sequence[real]), codes.BEGIN)
+        self._add(picks, rows, _xid(_usn(picks, rows), slot[real], sequence[real]), codes.BEGIN)
 
-    def _commit(self, step: Step, rows: Ints) -> None:
-        rows = self._ours(step, rows)
-        slot, sequence = self._slot(step, rows)
-        flags = self._payload.raw[step.first[rows] + 16].astype(np.int64)
+    def _commit(self, picks: Picks, rows: Ints) -> None:
+        rows = self._ours(picks, rows)
+        slot, sequence = self._slot(picks, rows)
+        flags = self._payload.raw[picks.first[rows] + 16].astype(np.int64)
         code = np.where(flags & COMMIT_ROLLED_BACK, codes.ROLLBACK, codes.COMMIT)
         # the time is the last of its few fields, if that has the size of one; 0: it is the LWN's
-        fields = step.fields[rows]
-        last = self._payload.u16[(step.at[rows] >> 1) + 16 + fields]
+        fields = picks.fields[rows]
+        last = self._payload.u16[(picks.at[rows] >> 1) + 16 + fields]
         timed = (fields > 1) & (fields <= _COMMIT_FIELDS_MAX) & (last == 4)
-        when = np.where(timed, self._payload.u32[step.stop[rows] - 4 >> 2], 0).astype(np.int64)
-        self._add(step, rows, _xid(_usn(step, rows), slot, sequence), code, value=when, flags=flags)
+        when = np.where(timed, self._payload.u32[picks.stop[rows] - 4 >> 2], 0).astype(np.int64)
+        self._add(picks, rows, _xid(_usn(picks, rows), slot, sequence), code, value=when, flags=flags)
 
-    def _prepare(self, step: Step, rows: Ints) -> None:
-        rows = self._ours(step, rows)
-        slot, sequence = self._slot(step, rows)
-        self._add(step, rows, _xid(_usn(step, rows), slot, sequence), codes.PREPARE, whole=True)
+    def _prepare(self, picks: Picks, rows: Ints) -> None:
+        rows = self._ours(picks, rows)
+        slot, sequence = self._slot(picks, rows)
+        self._add(picks, rows, _xid(_usn(picks, rows), slot, sequence), codes.PREPARE, stop=picks.stop[rows])
 
-    def _session_of(self, step: Step, rows: Ints) -> None:
-        """5.19 has its flags in field 11, 5.20 in field 3."""
-        opcode = step.opcodes(rows)
+    def _sessions(self, picks: Picks, records: Ints) -> Ints:
+        """The flags of the session that speaks in each of these records; 0 if none does."""
+        rows = np.flatnonzero(picks.kind == Kind.SESSION)
+        if not len(rows):
+            return np.zeros(len(records), np.int64)
+        flags = np.zeros(int(picks.record[-1]) + 1, np.int64)
+        opcode = picks.opcodes(rows)
         for wanted, before in ((opcodes.SESSION_START, 10), (opcodes.SESSION_ON, 2)):
-            those = rows[(opcode == wanted) & (step.fields[rows] > before)]
-            self._session[step.record[those]] = self._payload.u16[step.field(those, before) >> 1]
+            those = rows[(opcode == wanted) & (picks.fields[rows] > before)]
+            if len(those):
+                flags[picks.record[those]] = self._payload.u16[picks.field(those, before) >> 1]
+        return flags[records]
 
     # --- the rest
 
-    def _ddl(self, step: Step, rows: Ints) -> None:
-        rows = self._ours(step, rows)
-        kind = self._payload.u16[step.first[rows] + 16 >> 1]
+    def _ddl(self, picks: Picks, rows: Ints) -> None:
+        rows = self._ours(picks, rows)
+        kind = self._payload.u16[picks.first[rows] + 16 >> 1]
         rows = rows[~np.isin(kind, _DDL_TEMPORARY)]
-        good = step.fields[rows] >= 12
-        number = np.where(good, self._payload.u32[np.where(good, step.field(rows, 11), 0) >> 2], 0).astype(np.int64)
-        self._add(step, rows, self._xid(step.first[rows] + 4), codes.DDL, value=number, whole=True)
+        good = picks.fields[rows] >= 12
+        number = np.where(good, self._payload.u32[np.where(good, picks.field(rows, 11), 0) >> 2], 0).astype(np.int64)
+        self._add(picks, rows, self._xid(picks.first[rows] + 4), codes.DDL, value=number, stop=picks.stop[rows])
 
-    def _load(self, step: Step, rows: Ints) -> None:
-        number = self._payload.u32[step.first[rows] >> 2].astype(np.int64)
-        mine = self._data_objects.has(step.word(rows, 12) << 32 | number)
+    def _load(self, picks: Picks, rows: Ints) -> None:
+        number = self._payload.u32[picks.first[rows] >> 2].astype(np.int64)
+        mine = self._data_objects.has(picks.word(rows, 12) << 32 | number)
         if mine.any():
             hint = "what is loaded as whole blocks is not in the redo as rows: copy the table anew after the load"
-            self._stop_at(step, rows[mine], "a direct load into a captured table", hint)
+            self._stop_at(picks, rows[mine], "a direct load into a captured table", hint)
 
-    def _unknown(self, step: Step, rows: Ints) -> None:
-        container = step.word(rows, 12)
-        mine = self._low.has(container << 16 | step.word(rows, 11))
-        mine |= self._containers.has(container) & (step.opcodes(rows) >> 8 == 5)
+    def _unknown(self, picks: Picks, rows: Ints) -> None:
+        container = picks.word(rows, 12)
+        mine = self._low.has(container << 16 | picks.word(rows, 11))
+        mine |= self._containers.has(container) & (picks.opcodes(rows) >> 8 == 5)
         if mine.any():
-            self._stop_at(step, rows[mine], "an unknown operation on a captured object or its undo", _REPORT_HINT)
+            self._stop_at(picks, rows[mine], "an unknown operation on a captured object or its undo", _REPORT_HINT)
 
     # --- fields
 
-    def _ours(self, step: Step, rows: Ints) -> Ints:
-        return rows[self._containers.has(step.word(rows, 12))]
+    def _ours(self, picks: Picks, rows: Ints) -> Ints:
+        return rows[self._containers.has(picks.word(rows, 12))]
 
-    def _slot(self, step: Step, rows: Ints) -> tuple[Words, Words]:
+    def _slot(self, picks: Picks, rows: Ints) -> tuple[Words, Words]:
         """slt and sqn of a 5.2, 5.4, 5.12."""
-        at = step.first[rows]
+        at = picks.first[rows]
         return self._payload.u16[at >> 1].astype(np.uint64), self._payload.u32[at + 4 >> 2].astype(np.uint64)
 
     def _xid(self, at: Ints) -> Words:
@@ -379,7 +280,7 @@ class Sieve:
 
     def _add(
         self,
-        step: Step,
+        picks: Picks,
         rows: Ints,
         xid: Words,
         code: Ints | int,
@@ -387,20 +288,22 @@ class Sieve:
         value: Ints | int = 0,
         flags: Ints | int = 0,
         split: Ints | int = 0,
-        whole: bool = False,
         start: Ints | None = None,
+        stop: Ints | None = None,
     ) -> None:
-        at, count = step.at[rows], len(rows)
+        """`stop`: the event carries the bytes up to there."""
+        at, count = picks.at[rows], len(rows)
         begin = at if start is None else start
-        if whole and self._big:
+        if stop is not None and self._payload.big:
             flags = codes.FLAG_BIG_ENDIAN
-        stop = step.stop[rows] if whole else begin
         columns = (_column(code, count), _column(value, count), _column(flags, count), _column(split, count))
-        self._found.append(Found(step.record[rows], at, begin, stop, step.word(rows, 12), xid, *columns))
+        self._found.append(
+            Found(picks.record[rows], at, begin, begin if stop is None else stop, picks.word(rows, 12), xid, *columns)
+        )
 
-    def _stop_at(self, step: Step, rows: Ints, what: str, hint: str) -> None:
-        for row, opcode in zip(rows.tolist(), step.opcodes(rows).tolist(), strict=True):
-            self.problems.append(Problem(int(step.at[row]), f"{what}: {opcode_text(opcode)}", hint))
+    def _stop_at(self, picks: Picks, rows: Ints, what: str, hint: str) -> None:
+        for row, opcode in zip(rows.tolist(), picks.opcodes(rows).tolist(), strict=True):
+            self.problems.append(Problem(int(picks.at[row]), f"{what}: {opcode_text(opcode)}", hint))
 
 
 _IS_ROW = np.zeros(1 << 16, np.bool_)
@@ -413,9 +316,9 @@ def _column(value: Ints | int, count: int) -> Ints:
     return np.full(count, value, np.int64) if isinstance(value, int) else value
 
 
-def _usn(step: Step, rows: Ints) -> Words:
+def _usn(picks: Picks, rows: Ints) -> Words:
     """The undo segment, from the class of its header (odd) or block (even)."""
-    return (step.word(rows, 1) - 15 >> 1).astype(np.uint64)
+    return (picks.word(rows, 1) - 15 >> 1).astype(np.uint64)
 
 
 def _xid(segment: Words, slot: Words, sequence: Words) -> Words:
