@@ -11,6 +11,7 @@ import numpy as np
 
 from bench import extractor
 from bench.common import Bench, Result, peak_mb, wait_until
+from lowwater.service import collect_rarely
 from lowwater_extractor.sources.oracle.redo.blocks import find_bad
 from lowwater_extractor.sources.oracle.redo.events import Captured, Lwn
 from lowwater_extractor.sources.oracle.redo.file_header import HEADER_BYTES, LogHeader, unpack_header
@@ -21,7 +22,7 @@ from lowwater_extractor.sources.simulated_rac.layout import Layout
 from lowwater_extractor.sources.simulated_rac.view import SimulatedView
 from lowwater_extractor.sources.simulated_rac.workload import BANK
 
-_SLICE = 8 << 20
+_SLICE = 6 << 20
 _ACCOUNTS, _TRANSFERS = (table.full_name for table in BANK)
 _AT, _RATE = 1_700_000_000_000_000, Decimal("1.0000")
 
@@ -30,6 +31,8 @@ def scan(bench: Bench) -> None:
     """One log, of which one change in a hundred, or every one, is of a captured table."""
     changes = int(400_000 * bench.scale)
     bench.say(f"writing {changes:,} changes as redo")
+    # as the extractor does
+    collect_rarely()
     directory = bench.directory / "redo"
     _write(directory, changes)
     view = SimulatedView("bench", Layout(directory))

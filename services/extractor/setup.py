@@ -6,10 +6,15 @@ Without this they run as they are, a hundred times slower, which is what the tes
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-HOT = ("lowwater_extractor.sources.oracle.redo.walk",)
+HOT = (
+    "lowwater_extractor.sources.oracle.redo.event_list",
+    "lowwater_extractor.sources.oracle.redo.walk",
+)
 
 setup(
     ext_modules=cythonize(
-        [Extension(name, [name.replace(".", "/") + ".py"]) for name in HOT], build_dir="build", language_level=3
+        [Extension(name, [name.replace(".", "/") + ".py"], extra_compile_args=["-O3"]) for name in HOT],
+        build_dir="build",
+        language_level=3,
     )
 )

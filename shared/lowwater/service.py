@@ -185,11 +185,15 @@ def run_service(
         logs.configure(settings)
         tracing.configure(program.removeprefix("lowwater-"))
         service = make(settings, arguments.name, arguments.http_port, **chosen)
-        # batches are made of many small objects and of no cycles: Python would look through them again and again
-        gc.freeze()
-        gc.set_threshold(GC_OBJECTS, 20, 100)
+        collect_rarely()
         code = service.run()
     except LowwaterError as error:
         sys.stderr.write(f"{program}: {error}\n")
         code = EXIT_ERROR
     sys.exit(code)
+
+
+def collect_rarely() -> None:
+    """Batches are made of many small objects and of no cycles: Python would look through them again and again."""
+    gc.freeze()
+    gc.set_threshold(GC_OBJECTS, 20, 100)

@@ -49,8 +49,7 @@ class Walked:
         """(position, end, opcode) of each."""
         found = pick_vectors(self.payload, self.records, EVERYTHING)
         assert not isinstance(found, Damage), found
-        opcodes = found.opcodes(np.arange(len(found.at)))
-        return list(zip(found.at.tolist(), found.stop.tolist(), opcodes.tolist(), strict=True))
+        return list(zip(found.at.tolist(), found.stop.tolist(), found.opcode.tolist(), strict=True))
 
 
 def one_by_one(data: bytes, form: Format = FORM) -> tuple[list[int], list[tuple[int, int, int]]]:

@@ -28,6 +28,7 @@ from lowwater_extractor.sources.oracle.redo.codes import (
     ROW,
     UNDO,
 )
+from lowwater_extractor.sources.oracle.redo.event_list import list_events
 from lowwater_extractor.sources.oracle.redo.found import Captured, Found, Problem
 from lowwater_extractor.sources.oracle.redo.layout import Place, Where, epoch_seconds
 from lowwater_extractor.sources.oracle.redo.picks import pick_vectors
@@ -141,15 +142,17 @@ class EventMaker:
         untimed = np.flatnonzero((found.value == 0) & ((found.code == COMMIT) | (found.code == ROLLBACK)))
         for at in untimed.tolist():
             found.value[at] = self._epoch(int(lwns.time[where[at]]))
-        events: list[Event] = list(
-            zip(
-                (records.key[found.record] >> _SCN_SHIFT).tolist(),
-                [high << 64 | low for high, low in zip(found.container.tolist(), found.xid.tolist(), strict=True)],
-                found.code.tolist(),
-                place.tolist(),
-                _data(payload, found),
-                strict=True,
-            )
+        events = list_events(
+            payload.memory,
+            _heads(found),
+            HEAD.size,
+            (records.key[found.record] >> _SCN_SHIFT).data,
+            found.container.data,
+            found.xid.data,
+            found.code.data,
+            place.data,
+            found.start.data,
+            found.stop.data,
         )
         cuts = [0, *(np.flatnonzero(np.diff(where)) + 1).tolist(), len(events)]
         return [(int(where[a]), events[a:b]) for a, b in pairwise(cuts) if b > a]
@@ -215,12 +218,10 @@ class _Work(NamedTuple):
         return f"bytes {bytes(self.payload.view[at : at + _PEEK]).hex(' ', 4)}"
 
 
-def _data(payload: Payload, found: Found) -> list[bytes]:
+def _heads(found: Found) -> bytes:
     heads = np.zeros(len(found.record), _HEAD_DTYPE)
     heads["value"], heads["flags"], heads["split"] = found.value, found.flags, found.split
-    packed, view, size = heads.tobytes(), payload.view, HEAD.size
-    spans = zip(range(0, len(packed), size), found.start.tolist(), found.stop.tolist(), strict=True)
-    return [packed[at : at + size] + (view[start:stop] if stop > start else b"") for at, start, stop in spans]
+    return heads.tobytes()
 
 
 def _moved(payload: Payload, lwns: Lwns, records: Records) -> Ints:

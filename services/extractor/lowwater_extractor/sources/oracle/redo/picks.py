@@ -33,16 +33,14 @@ class Picks(NamedTuple):
     #: where its first field begins, and how many there are
     first: Ints
     fields: Ints
+    #: layer << 8 | code
+    opcode: Ints
+    container: Ints
     #: of `opcodes.Kind`
     kind: NDArray[np.uint8]
     #: of a row: which of the picks is the 5.1 before it. Of a 5.1: where its second field begins, which names its
     #: object. Of a 5.6 or 5.11: where the rows before it begin that have no 5.1. -1: there is none, or it is hidden
     before: Ints
-
-    def opcodes(self, rows: Ints) -> Ints:
-        """layer << 8 | code"""
-        at = self.at[rows]
-        return self.payload.raw[at].astype(np.int64) << 8 | self.payload.raw[at + 1]
 
     def word(self, rows: Ints, number: int) -> Ints:
         """A 16-bit word of the vector's header."""
@@ -82,6 +80,8 @@ def pick_vectors(payload: Payload, records: Records, wanted: Wanted) -> Picks | 
         room.stop.data,
         room.first.data,
         room.fields.data,
+        room.opcode.data,
+        room.container.data,
         room.kind.data,
         room.before.data,
         opened.data,

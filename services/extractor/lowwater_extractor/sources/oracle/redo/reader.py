@@ -59,7 +59,7 @@ class ThreadReader:
         captured: Captured,
         start: Place,
         *,
-        slice_max: int = 8 << 20,
+        slice_max: int = 6 << 20,
         zone: tzinfo = UTC,
     ) -> None:
         self._source = source
@@ -79,6 +79,7 @@ class ThreadReader:
         self._fd = -1
         self._archived = False
         self._head: LogHeader | None = None
+        self._head_seen: tuple[bytes, LogHeader | NoHeader] = (b"", NoHeader("not read"))
 
     @property
     def place(self) -> Place:
@@ -275,7 +276,11 @@ class ThreadReader:
     def _head_of(self, fd: int) -> LogHeader | NoHeader:
         head: LogHeader | NoHeader = NoHeader("not read")
         for _ in range(_HEADER_TRIES):
-            head = unpack_header(os.pread(fd, HEADER_BYTES, 0))
+            raw = os.pread(fd, HEADER_BYTES, 0)
+            # behind each slice it is mostly what it was
+            if raw != self._head_seen[0]:
+                self._head_seen = (raw, unpack_header(raw))
+            head = self._head_seen[1]
             if isinstance(head, LogHeader):
                 break
         return head

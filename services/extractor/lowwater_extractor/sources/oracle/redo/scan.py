@@ -54,13 +54,15 @@ class PickRoom(NamedTuple):
     stop: Ints
     first: Ints
     fields: Ints
+    opcode: Ints
+    container: Ints
     kind: NDArray[np.uint8]
     before: Ints
 
     @classmethod
     def of(cls, most: int) -> PickRoom:
-        record, at, stop, first, fields, before = (np.empty(most, np.int64) for _ in range(6))
-        return cls(record, at, stop, first, fields, np.empty(most, np.uint8), before)
+        record, at, stop, first, fields, opcode, container, before = (np.empty(most, np.int64) for _ in range(8))
+        return cls(record, at, stop, first, fields, opcode, container, np.empty(most, np.uint8), before)
 
 
 class Payload:
@@ -69,7 +71,9 @@ class Payload:
     def __init__(self, form: Format, blocks_max: int) -> None:
         self.form = form
         self.step = form.payload
-        self.raw = np.zeros(blocks_max * self.step + _MARGIN, np.uint8)
+        #: the bytes themselves; all else are views of it
+        self.memory = bytearray(blocks_max * self.step + _MARGIN)
+        self.raw = np.frombuffer(self.memory, np.uint8)
         self.blocks_max = blocks_max
         self.view = self.raw.data
         self.big = form.order == ">"

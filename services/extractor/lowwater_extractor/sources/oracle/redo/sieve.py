@@ -105,7 +105,7 @@ class Sieve:
             self._stop_at(picks, self._ours(picks, unseen[~hidden]), "a 5.1 without its undo", _REPORT_HINT)
             rows, ktub = rows[seen], ktub[seen]
         number = self._payload.u32[ktub >> 2].astype(np.int64)
-        container = picks.word(rows, 12)
+        container = picks.container[rows]
         known = self._objects.has(container << 32 | number)
         young = ~known & (number > self._newest) & self._containers.has(container)
         mine = np.flatnonzero(self._row_undo(picks, rows, ktub, known, young))
@@ -115,7 +115,7 @@ class Sieve:
         """Each captured 5.1 with the rows behind it: the event ends with the last, and has the first one's opcode."""
         stop, partner = picks.stop[taken], np.zeros(len(taken), np.int64)
         stop[pair] = picks.stop[rows]
-        partner[pair[::-1]] = picks.opcodes(rows[::-1])
+        partner[pair[::-1]] = picks.opcode[rows[::-1]]
         split = np.where(partner, picks.stop[taken] - picks.at[taken] >> 2, 0)
         xid = self._xid(picks.first[taken] + 8)
         self._add(picks, taken, xid, codes.ROW | partner, value=number, split=split, stop=stop)
@@ -143,11 +143,11 @@ class Sieve:
     def _rows(self, picks: Picks, rows: Ints, pair: Ints) -> Ints:
         """11.x that do not belong to a 5.1 of another object. Returns those that look captured and have no 5.1."""
         partner = pair >= 0
-        opcode = picks.opcodes(rows)
+        opcode = picks.opcode[rows]
         strange = partner & ~_IS_ROW[opcode]
         if strange.any():
             self._stop_at(picks, rows[strange], "an unknown row operation on a captured object", _REPORT_HINT)
-        maybe = self._low.has(picks.word(rows, 12) << 16 | picks.word(rows, 11))
+        maybe = self._low.has(picks.container[rows] << 16 | picks.word(rows, 11))
         hidden = (pair == _HIDDEN_UNDO) & maybe | (maybe | partner) & (picks.typ(rows) & TYP_ENCRYPTED != 0)
         if hidden.any():
             self._stop_at(picks, rows[hidden], "an encrypted change of a captured object", _ENCRYPTED_HINT)
@@ -161,7 +161,7 @@ class Sieve:
             return rows, rows
         rows = rows[picks.typ(rows) & TYP_ENCRYPTED == 0]
         ktub, at = picks.first[rows], picks.at[rows]
-        container = picks.word(rows, 12)
+        container = picks.container[rows]
         start = np.where(picks.before[rows] < 0, at, picks.before[rows])
         undone = start, at
         short = (picks.size(rows, 0) < 20) & self._containers.has(container)
@@ -228,7 +228,7 @@ class Sieve:
         if not len(rows):
             return np.zeros(len(records), np.int64)
         flags = np.zeros(int(picks.record[-1]) + 1, np.int64)
-        opcode = picks.opcodes(rows)
+        opcode = picks.opcode[rows]
         for wanted, before in ((opcodes.SESSION_START, 10), (opcodes.SESSION_ON, 2)):
             those = rows[(opcode == wanted) & (picks.fields[rows] > before)]
             if len(those):
@@ -247,22 +247,22 @@ class Sieve:
 
     def _load(self, picks: Picks, rows: Ints) -> None:
         number = self._payload.u32[picks.first[rows] >> 2].astype(np.int64)
-        mine = self._data_objects.has(picks.word(rows, 12) << 32 | number)
+        mine = self._data_objects.has(picks.container[rows] << 32 | number)
         if mine.any():
             hint = "what is loaded as whole blocks is not in the redo as rows: copy the table anew after the load"
             self._stop_at(picks, rows[mine], "a direct load into a captured table", hint)
 
     def _unknown(self, picks: Picks, rows: Ints) -> None:
-        container = picks.word(rows, 12)
+        container = picks.container[rows]
         mine = self._low.has(container << 16 | picks.word(rows, 11))
-        mine |= self._containers.has(container) & (picks.opcodes(rows) >> 8 == 5)
+        mine |= self._containers.has(container) & (picks.opcode[rows] >> 8 == 5)
         if mine.any():
             self._stop_at(picks, rows[mine], "an unknown operation on a captured object or its undo", _REPORT_HINT)
 
     # --- fields
 
     def _ours(self, picks: Picks, rows: Ints) -> Ints:
-        return rows[self._containers.has(picks.word(rows, 12))]
+        return rows[self._containers.has(picks.container[rows])]
 
     def _slot(self, picks: Picks, rows: Ints) -> tuple[Words, Words]:
         """slt and sqn of a 5.2, 5.4, 5.12."""
@@ -298,11 +298,11 @@ class Sieve:
             flags = codes.FLAG_BIG_ENDIAN
         columns = (_column(code, count), _column(value, count), _column(flags, count), _column(split, count))
         self._found.append(
-            Found(picks.record[rows], at, begin, begin if stop is None else stop, picks.word(rows, 12), xid, *columns)
+            Found(picks.record[rows], at, begin, begin if stop is None else stop, picks.container[rows], xid, *columns)
         )
 
     def _stop_at(self, picks: Picks, rows: Ints, what: str, hint: str) -> None:
-        for row, opcode in zip(rows.tolist(), picks.opcodes(rows).tolist(), strict=True):
+        for row, opcode in zip(rows.tolist(), picks.opcode[rows].tolist(), strict=True):
             self.problems.append(Problem(int(picks.at[row]), f"{what}: {opcode_text(opcode)}", hint))
 
 

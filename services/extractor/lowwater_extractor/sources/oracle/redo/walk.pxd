@@ -26,14 +26,14 @@ cpdef long long walk_records(
 @cython.locals(
     count=cython.longlong, lwn=cython.longlong, record=cython.longlong, at=cython.longlong, end=cython.longlong,
     flags=cython.int, undo=cython.longlong, lone=cython.longlong, listed=cython.longlong, first=cython.longlong,
-    stop=cython.longlong, place=cython.longlong, field=cython.longlong, kind=cython.int, before=cython.longlong,
+    stop=cython.longlong, place=cython.longlong, field=cython.longlong, opcode=cython.int, kind=cython.int, before=cython.longlong,
     picked=cython.bint, head=cython.longlong, number=cython.longlong, spot=cython.longlong,
     began=cython.longlong,
 )
 cpdef long long pick_vectors(
     Raw raw, Words words, Longs longs, Column at_of, Column cuts, Table ordered, Table kinds, Table maybe,
     long long newest, Column record_of, Column place_of, Column stop_of, Column first_of, Column fields_of,
-    unsigned char[::1] kind_of, Column before_of, Column open_of, Column wrong,
+    Column opcode_of, Column container_of, unsigned char[::1] kind_of, Column before_of, Column open_of, Column wrong,
 ) except? -100
 
 cdef bint _ends(

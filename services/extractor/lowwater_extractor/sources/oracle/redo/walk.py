@@ -1,8 +1,12 @@
-# cython: language_level=3, wraparound=False, annotation_typing=False
+# cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
 """The two walks that every byte of redo goes through: from record to record, and from vector to vector.
 
 Plain Python, which Cython compiles with the C types that `walk.pxd` gives: a vector that does not matter costs some ten
-nanoseconds then. Indexes are checked in both forms. No numpy in here: it works on buffers that its callers own.
+nanoseconds then. No numpy in here: it works on buffers that its callers own.
+
+The compiled form checks no index by itself. So nothing is read before it is known to lie in the record, a record before
+it lies in its LWN; a header may be read where there is no room for one, which `Payload` has a margin for. The tests run
+the plain form, whose indexes Python checks, on redo that is damaged everywhere.
 """
 
 from __future__ import annotations
@@ -160,6 +164,8 @@ def pick_vectors(
     stop_of: Buffer,
     first_of: Buffer,
     fields_of: Buffer,
+    opcode_of: Buffer,
+    container_of: Buffer,
     kind_of: Buffer,
     before_of: Buffer,
     open_of: Buffer,
@@ -200,7 +206,8 @@ def pick_vectors(
             if stop > end:
                 wrong[0] = at
                 return _BROKEN_VECTOR
-            kind: int = kinds[raw[at] << 8 | raw[at + 1]]
+            opcode: int = raw[at] << 8 | raw[at + 1]
+            kind: int = kinds[opcode]
             before: int = -1
             picked: bool = kind != _PASSED
             if kind == _ROW:
@@ -249,6 +256,8 @@ def pick_vectors(
                 stop_of[count] = stop
                 first_of[count] = first
                 fields_of[count] = (listed >> 1) - 1
+                opcode_of[count] = opcode
+                container_of[count] = words[at + 24 >> 1]
                 kind_of[count] = kind
                 before_of[count] = before
                 count += 1
