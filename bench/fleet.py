@@ -80,13 +80,14 @@ class SourceFleet:
         ask = [str(Path(sys.executable).with_name("lowwater")), "source", "copy", self.name, table]
         subprocess.run([*ask, "--config", str(self.path)], capture_output=True, check=True)
 
-    def measure_stream(self, bench: Bench, what: str, changes: int, raw: float) -> None:
+    def measure_stream(self, bench: Bench, what: str, changes: int, raw: float) -> float:
         extractor = self.extractor()
         seen = watch_changes(extractor, changes)
         assert extractor.process is not None
         peak = peak_mb(extractor.process.pid)
         extractor.stop()
         bench.add(Result(what, seen, "changes/s", raw, "ratio ≥ 0.5", peak))
+        return seen
 
     def measure_copy(self, bench: Bench, what: str, table: str, rows: int, raw: float) -> None:
         """Twice: in the first copy Spark starts its workers and compiles, which a table of hours would not notice."""
@@ -104,7 +105,7 @@ class SourceFleet:
 
 def bare_seconds(program: str, *arguments: str) -> float:
     """What a bare reader, a process of its own as the extractor is, says that it took."""
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True, check=True)
     return float(done.stdout)
 
 

@@ -96,7 +96,7 @@ def _server(bench: Bench) -> Iterator[EmbeddedMysql]:
 
 
 def stream(bench: Bench) -> None:
-    changes = int(400_000 * bench.scale)
+    changes = int(1_000_000 * bench.scale)
     with _server(bench) as server:
         database = Database(bench, server, copy_tables=False)
         database.execute(_TABLE)
@@ -106,7 +106,7 @@ def stream(bench: Bench) -> None:
         ((gtids,),) = database.execute("SELECT @@GLOBAL.gtid_executed")
         bench.say(f"{changes:,} rows, each by its own statement, 1,000 a transaction")
         database.work(changes, 1_000)
-        raw = changes / bare_seconds(_DRAIN, HOST, str(server.port), USER, gtids, str(changes))
+        raw = changes / min(bare_seconds(_DRAIN, HOST, str(server.port), USER, gtids, str(changes)) for _ in range(2))
         database.measure_stream(bench, "mysql: log → changes topic", changes, raw)
 
 

@@ -7,6 +7,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 HOT = (
+    "lowwater_extractor.row_bytes",
     "lowwater_extractor.sources.oracle.redo.event_list",
     "lowwater_extractor.sources.oracle.redo.walk",
 )

@@ -28,7 +28,7 @@ from lowwater.codec.table import TableSchema
 from lowwater.codec.varint import read_long
 from lowwater.codec.wire import schema_id_of
 from lowwater.errors import SourceLostError
-from lowwater.positions import ORDER_MAX, ORDER_MIN, Order
+from lowwater.positions import ORDER_MAX, ORDER_MIN, U64_MAX, Order
 from lowwater.records import Chunk, Copied, CopiedChunk, CopyRequest, TableCopy
 from lowwater_extractor.copy_rules import LandedSet, given_up_tables, needs_copy, wanted_tables
 from lowwater_extractor.encoders import RegisteredEncoders
@@ -270,14 +270,17 @@ class Copies:
     ) -> SourceTransaction | None:
         """The transaction that makes copies readable, if any is whole and the marks have passed it.
 
-        Its order lies right behind its thread's mark, below everything that can still come; so there is one at most
-        for each mark of the log's own. It is a mark itself, until the log has gone on.
+        Its order lies right behind its thread's mark, below everything that can still come; so there are no more for
+        each mark of the log's own than it has free orders. It is a mark itself, until the log has gone on.
         """
         thread, mark = min(marks.items(), key=lambda item: item[1].order)
         ready = [c for c in self.copies.values() if not c.is_over and self._landed.has_all(c)]
         ready = [c for c in ready if mark.order >= c.high and c.table not in self._wanted]
-        order = Order(mark.order.major + 1, 0) if mark.order.minor else mark.order
-        if not ready or order <= published(thread):
+        order = Order(mark.order.major + 1, 0)
+        if mark.order.minor != U64_MAX:
+            # of the copy before this one
+            order = Order(mark.order.major, mark.order.minor + 1)
+        if not ready or order.minor >= mark.free_orders or order <= published(thread):
             return None
         frames = [self._frame(copy) for copy in ready]
         size = sum(len(header) + len(body) for header, body in frames)

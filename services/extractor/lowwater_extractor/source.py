@@ -38,6 +38,9 @@ class ThreadMark(NamedTuple):
     state: ThreadState
     #: everything that the log holds now has been read
     at_end: bool
+    #: right behind it, so many orders can be none of a commit: (major + 1, 0), (major + 1, 1), …. They are for copies,
+    #: which become readable also while nothing commits
+    free_orders: int = 1
 
 
 @dataclass(slots=True)

@@ -156,12 +156,13 @@ def _compile(columns: Sequence[PublishedColumn], width: int, explain: _Explain) 
 class TableEncoder:
     """Changes of one table version, as the source hands them over, to Avro."""
 
-    __slots__ = ("_columns", "_source", "body", "delete", "header", "insert", "table", "update")
+    __slots__ = ("_source", "body", "columns", "delete", "header", "insert", "table", "update")
 
     def __init__(self, table: TableSchema, schema_id: SchemaId, rules: ColumnRules | None = None) -> None:
-        self.table, self._columns = published(table, rules or ColumnRules())
+        #: as it is published, and where each of its columns comes from
+        self.table, self.columns = published(table, rules or ColumnRules())
         self._source = table
-        compiled = _compile(self._columns, len(table.columns), self._explain)
+        compiled = _compile(self.columns, len(table.columns), self._explain)
         self.body: Body = compiled["body"]
         #: the same for whole rows, quicker; `update` takes the values of both rows in one sequence
         self.insert: WholeRow = compiled["insert"]
@@ -193,7 +194,7 @@ class TableEncoder:
             if len(row) != len(self._source.columns):
                 what = f"{where}: a row of {len(row)} values for {len(self._source.columns)} columns"
                 return CodecError(what, source=self.table.source, hint=hint)
-            for column in self._columns:
+            for column in self.columns:
                 value = row[column.place]
                 try:
                     shown = value if column.change is None else column.change(value)
@@ -207,7 +208,7 @@ class TableEncoder:
     def _null_in(self, *rows: Row | None) -> str:
         """A null that only a whole row refuses: asked when every value by itself was fine."""
         for row in rows:
-            for column in self._columns:
+            for column in self.columns:
                 if row is not None and row[column.place] is None and not column.column.nullable:
                     return f"{column.column.name} is null, where the source declares that it never is"
         return ""

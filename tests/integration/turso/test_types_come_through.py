@@ -16,6 +16,7 @@ from lowwater.errors import CodecError, LogGapError, SnapshotGoneError
 from lowwater.positions import Order
 from lowwater.records import Chunk
 from lowwater_extractor.sources.turso import read
+from lowwater_extractor.sources.turso.assemble import COMMIT_MINOR
 
 TABLE = (
     "CREATE TABLE v (id INTEGER PRIMARY KEY, i BIGINT, r REAL, t TEXT, b BLOB, n NUMERIC, x, d DATETIME,"
@@ -130,9 +131,9 @@ def test_a_chunk_is_not_read_before_its_low_is_seen(new_file: NewFile, monkeypat
     file = new_file()
     file.do("CREATE TABLE t (id INTEGER PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     ((last,),) = file.ask("SELECT max(change_id) FROM turso_cdc")
-    # the end of a copy has the place just behind the last COMMIT
-    for low in (Order(last, 1), Order.mark(last), Order(last + 1, 0)):
+    # ends of copies have the places just behind the last COMMIT
+    for low in (Order(last, COMMIT_MINOR), Order.mark(last), Order(last + 1, 0), Order(last + 1, 7)):
         (batch,) = copied(file.source(), "main.t", low=low)
         assert batch.to_pylist() == [{"id": 1}]
     with pytest.raises(LogGapError, match=f"change {last + 1}, which was read before the chunk, is gone"):
-        copied(file.source(), "main.t", low=Order(last + 1, 1))
+        copied(file.source(), "main.t", low=Order(last + 1, COMMIT_MINOR))

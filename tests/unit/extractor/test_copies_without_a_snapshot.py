@@ -146,6 +146,26 @@ def test_two_copies_do_not_become_readable_at_one_place_of_an_idle_log() -> None
     assert found.order == Order(59, 0)
 
 
+def test_where_commits_leave_room_any_number_of_copies_becomes_readable_in_an_idle_log() -> None:
+    """A Turso file that nobody writes to has one mark for ever: a second copy of a table was never shown."""
+    database, landed = Database(), Landed()
+    database.mark = database.log_end = 57
+    landed.is_whole = True
+    published, mark = ORDER_MIN, ThreadMark(1, Order.mark(57), b"", ThreadState.OPEN, True, free_orders=3)
+    for order in (Order(58, 0), Order(58, 1), Order(58, 2)):
+        session = Session(database, landed)
+        session.step()
+        session.copies.ask_ends(cast(Stream, database))
+        found = session.copies.copied({1: mark}, {1: published}.__getitem__, 0)
+        assert found is not None
+        assert found.order == order
+        published, mark = order, mark._replace(order=order)
+    session = Session(database, landed)
+    session.step()
+    session.copies.ask_ends(cast(Stream, database))
+    assert session.copies.copied({1: mark}, lambda _: published, 0) is None, "the next order may be a commit's"
+
+
 def test_a_table_that_is_made_since_the_session_began_is_copied_too() -> None:
     """Rows that it was made with are in no log: those of CREATE TABLE AS, say."""
     database, landed = Database(), Landed()

@@ -5,7 +5,6 @@ Plain Python checks every index by itself: what it takes without an IndexError, 
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -28,6 +27,7 @@ from tests.oracle_logs import (
     undone,
     vector,
 )
+from tests.plain_form import plain_form
 
 from lowwater_extractor.sources.oracle.redo import picks, scan, walk
 from lowwater_extractor.sources.oracle.redo.blocks import rows
@@ -40,18 +40,8 @@ FORMS = [Format(), Format(order=">"), Format(block_size=1024)]
 WANTED = Sieve(Captured.of([(CONTAINER, OBJECT)])).wanted
 
 
-@cache
 def plain() -> ModuleType:
-    source = importlib.util.find_spec(walk.__name__)
-    assert source is not None
-    assert source.origin is not None
-    path = source.origin.partition(".cpython")[0].removesuffix(".py") + ".py"
-    spec = importlib.util.spec_from_file_location("plain_walk", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return plain_form(walk.__name__)
 
 
 @cache

@@ -13,7 +13,7 @@ from tests.unit.turso.records import record
 
 from lowwater.errors import CodecError, LogGapError, LogUnknownError, StartRefusedError
 from lowwater.positions import Order
-from lowwater_extractor.sources.turso.assemble import Assembler, LogRow
+from lowwater_extractor.sources.turso.assemble import COMMIT_MINOR, Assembler, LogRow
 from lowwater_extractor.sources.turso.captured import CapturedMaker
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.definitions import Definitions
@@ -56,11 +56,11 @@ class Log:
 
     def feed(self, *rows: LogRow, at_end: bool = True) -> list[tuple[str, int, list[PastChange]]]:
         """(txid, order, changes) of what has committed."""
-        self.assembler.feed(rows)
+        self.assembler.feed(list(rows))
         if at_end:
             self.assembler.settle()
         found, self.assembler.committed = self.assembler.committed, []
-        assert all(t.order == Order(t.order.major, 1) and t.thread == 1 for t in found)
+        assert all(t.order == Order(t.order.major, COMMIT_MINOR) and t.thread == 1 for t in found)
         return [(t.txid, t.order.major, list(read(t, self.encoders).changes)) for t in found]
 
 
@@ -77,6 +77,15 @@ def test_the_id_is_that_of_the_first_change_and_the_order_that_of_the_commit() -
         ("1", 3, 2), ("4", 5, 1),
     ]  # fmt: skip
     assert log.assembler.end == 5
+
+
+def test_a_large_transaction_goes_on_in_the_next_look_right_after_it_went_to_disk(tmp_path: Path) -> None:
+    """All that was in memory had just gone to disk: what came next was not counted among its changes."""
+    log = Log(spill_bytes_max=1, spill_directory=tmp_path)
+    looks = [[log.insert(1, key)] for key in range(1, 6)]
+    assert [log.feed(*rows, at_end=False) for rows in looks] == [[]] * 5
+    ((_, _, changes),) = log.feed(log.commit(1))
+    assert [change.after for change in changes] == [(key, "x") for key in range(1, 6)]
 
 
 def test_a_commit_row_carries_only_four_fields() -> None:

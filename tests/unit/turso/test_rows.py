@@ -16,7 +16,7 @@ from lowwater_extractor.sources.turso.rows import WidthError, compile_reader, pu
 
 _STRATEGIES: dict[CellType, st.SearchStrategy[Value]] = {
     CellType.INTEGER: integers,
-    CellType.REAL: reals,
+    CellType.REAL: reals | st.integers(-(2**53), 2**53),
     CellType.TEXT: texts,
     CellType.BLOB: blobs,
     CellType.ANY: values,

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import Column, TableSchema
 from lowwater.errors import CodecError, LogUnknownError, LowwaterError
+from lowwater_extractor.row_bytes import take_rows
+from lowwater_extractor.row_program import CREATE, DELETE, UPDATE, program
 from lowwater_extractor.source import Encoders, Frame
 from lowwater_extractor.sources.mysql import table_map as tm
 from lowwater_extractor.sources.mysql.charsets import Decoders
@@ -56,6 +58,9 @@ class Relation:
         self._filled = filled
         size = (self.width + 7) // 8
         self._bitmap_bytes = size
+        places = {i: place for place, i in enumerate(shown)}
+        #: for rows in which all is as usual, which nearly all are
+        self._quick = program(encoder, [code.quick for code in codes], [places.get(i) for i in range(self.width)])
         self._insert_rows: InsertRows = compile_inserts(codes, shown, encoder.header, encoder.insert)
         self._reads: dict[bytes, tuple[ReadRow, frozenset[int]]] = {}
         #: bitmaps of rows that are whole; bits without a column may be set or not
@@ -74,12 +79,24 @@ class Relation:
         first = at + self._whole_insert_bytes
         if e[at:first] != self._whole_insert:
             return -1
+        if (size := self._take(CREATE, e, first, end, out, ts_us)) >= 0:
+            return size
         before = len(out)
         try:
             return self._insert_rows(e, first, end, out, ts_us)
         except _ERRORS:
             del out[before:]
             return -1
+
+    def _take(self, op: int, e: bytes, at: int, end: int, out: list[Frame], ts_us: int) -> int:
+        """All rows, which are whole, the quick way; -1: it is not for these, and nothing was added."""
+        if (q := self._quick) is None:
+            return -1
+        before = len(out)
+        size = take_rows(op, e, at, end, q.code, q.columns, q.header, ts_us, q.out, q.room, out)
+        if size < 0:
+            del out[before:]
+        return size
 
     def inserts(self, e: bytes, at: int, end: int, out: list[Frame], ts_us: int) -> int:
         """`at`: the number of columns, behind the event's own header. Gives the bytes of the changes."""
@@ -100,6 +117,8 @@ class Relation:
 
     def deletes(self, e: bytes, at: int, end: int, out: list[Frame], ts_us: int) -> int:
         at, bitmap = self._bitmap(e, at)
+        if bitmap in self._whole and (size := self._take(DELETE, e, at, end, out, ts_us)) >= 0:
+            return size
         try:
             read, _ = self._read(bitmap)
             body = self.encoder.delete if bitmap in self._whole else self._delete_part
@@ -119,10 +138,12 @@ class Relation:
         at, old = self._bitmap(e, at)
         new = e[at : at + self._bitmap_bytes]
         at += self._bitmap_bytes
+        is_whole = old in self._whole and new in self._whole
+        if is_whole and (size := self._take(UPDATE, e, at, end, out, ts_us)) >= 0:
+            return size
         try:
             read_old, in_old = self._read(old)
             read_new, in_new = self._read(new)
-            is_whole = old in self._whole and new in self._whole
             # what is in neither is not in the log; what is only in the old row is as it was
             missing = [self._names[i] for i in self._shown if i not in in_new and i not in in_old]
             kept = [place for place, i in enumerate(self._shown) if i not in in_new and i in in_old]

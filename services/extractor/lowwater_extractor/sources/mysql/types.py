@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lowwater.codec import table as t
 from lowwater.codec.table import Type
 from lowwater.errors import ConfigError, LogUnknownError
+from lowwater_extractor.row_program import DECIMAL_DIGITS_MAX, What
+from lowwater_extractor.row_program import column as quick
 from lowwater_extractor.sources.mysql import binary_values as bv
 from lowwater_extractor.sources.mysql import table_map as tm
+from lowwater_extractor.sources.mysql.binary_values import Convert
 from lowwater_extractor.sources.mysql.charsets import BINARY, Decoders
 from lowwater_extractor.sources.mysql.json_values import json_text
 from lowwater_extractor.sources.mysql.table_map import WireColumn
@@ -32,6 +36,8 @@ class ColumnCode:
     length_bytes: int = 0
     #: from what was read to a value; None: it is that already
     convert: Callable[[Any], Any] | None = None
+    #: the same in a program, where there is a quick way
+    quick: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,41 +68,46 @@ def column_code(column: WireColumn, where: str, decoders: Decoders, wanted: Want
         )
     if wanted.is_zero_null and code.type in (t.DATE, t.TIMESTAMP, t.TIMESTAMPTZ):
         assert code.convert is not None
-        return ColumnCode(code.type, code.format, convert=bv.null_if_zero(code.convert))
+        return replace(code, convert=bv.null_if_zero(code.convert))
     return code
 
 
 def _integer(column: WireColumn) -> ColumnCode:
+    what = What.UNSIGNED if column.is_unsigned else What.SIGNED
     if column.type == tm.INT24:
-        return ColumnCode(t.INT32, "3s", convert=bv.unsigned_24 if column.is_unsigned else bv.signed_24)
+        convert = bv.unsigned_24 if column.is_unsigned else bv.signed_24
+        return ColumnCode(t.INT32, "3s", convert=convert, quick=quick(what, 3))
     letter = _INTEGERS[column.type]
+    number = quick(what, struct.calcsize(letter))
     if not column.is_unsigned:
-        return ColumnCode(t.INT64 if column.type == tm.LONGLONG else t.INT32, letter)
-    # 64 bits without a sign do not fit a long
-    types = {tm.LONG: t.INT64, tm.LONGLONG: t.decimal(20, 0)}
-    return ColumnCode(types.get(column.type, t.INT32), letter.upper())
+        return ColumnCode(t.INT64 if column.type == tm.LONGLONG else t.INT32, letter, quick=number)
+    if column.type == tm.LONGLONG:
+        # 64 bits without a sign do not fit a long
+        return ColumnCode(t.decimal(20, 0), letter.upper())
+    return ColumnCode(t.INT64 if column.type == tm.LONG else t.INT32, letter.upper(), quick=number)
 
 
 def _other(column: WireColumn) -> ColumnCode | None:
     digits = column.size
     match column.type:
         case tm.FLOAT:
-            return ColumnCode(t.FLOAT32, "f")
+            return ColumnCode(t.FLOAT32, "f", quick=quick(What.COPIED, 4))
         case tm.DOUBLE:
-            return ColumnCode(t.FLOAT64, "d")
+            return ColumnCode(t.FLOAT64, "d", quick=quick(What.COPIED, 8))
         case tm.NEWDECIMAL:
-            size = bv.decimal_size(column.size, column.scale)
-            return ColumnCode(
-                t.decimal(column.size, column.scale), f"{size}s", convert=bv.decimal(column.size, column.scale)
-            )
+            return _decimal(column)
         case tm.YEAR:
             return ColumnCode(t.INT32, "B", convert=bv.year)
         case tm.DATE:
-            return ColumnCode(t.DATE, "3s", convert=bv.date)
+            return ColumnCode(t.DATE, "3s", convert=bv.date, quick=quick(What.DATE, 3))
         case tm.DATETIME2:
-            return ColumnCode(t.TIMESTAMP, f"{bv.temporal_size(5, digits)}s", convert=bv.datetime(digits))
+            size = bv.temporal_size(5, digits)
+            code = quick(What.DATETIME, size, size - 5)
+            return ColumnCode(t.TIMESTAMP, f"{size}s", convert=bv.datetime(digits), quick=code)
         case tm.TIMESTAMP2:
-            return ColumnCode(t.TIMESTAMPTZ, f"{bv.temporal_size(4, digits)}s", convert=bv.timestamp(digits))
+            size = bv.temporal_size(4, digits)
+            code = quick(What.TIMESTAMP, size, size - 4)
+            return ColumnCode(t.TIMESTAMPTZ, f"{size}s", convert=bv.timestamp(digits), quick=code)
         case tm.TIME2:
             return ColumnCode(t.INT64, f"{bv.temporal_size(3, digits)}s", convert=bv.time(digits))
         case tm.DATETIME:
@@ -114,7 +125,7 @@ def _other(column: WireColumn) -> ColumnCode | None:
         case tm.JSON:
             return ColumnCode(t.JSON, length_bytes=column.size, convert=json_text)
         case tm.GEOMETRY:
-            return ColumnCode(t.BYTES, length_bytes=column.size)
+            return ColumnCode(t.BYTES, length_bytes=column.size, quick=quick(What.COUNTED, column.size))
         case _:
             return None
 
@@ -122,10 +133,22 @@ def _other(column: WireColumn) -> ColumnCode | None:
 def _text(column: WireColumn, where: str, decoders: Decoders) -> ColumnCode:
     length_bytes = column.size if column.type == tm.BLOB else 1 if column.size < 256 else 2
     charset = BINARY if column.collation == BINARY_COLLATION else _charset(column, where, decoders)
+    convert: Convert | None = None
     if charset != BINARY:
-        return ColumnCode(t.STRING, length_bytes=length_bytes, convert=decoders.decoder(charset))
-    is_padded = column.type == tm.STRING
-    return ColumnCode(t.BYTES, length_bytes=length_bytes, convert=bv.padded(column.size) if is_padded else None)
+        convert = decoders.decoder(charset)
+    elif column.type == tm.STRING:
+        convert = bv.padded(column.size)
+    type_ = t.BYTES if charset == BINARY else t.STRING
+    # what is UTF-8 already, and bytes, are copied as they are
+    code = quick(What.COUNTED, length_bytes) if convert is None else b""
+    return ColumnCode(type_, length_bytes=length_bytes, convert=convert, quick=code)
+
+
+def _decimal(column: WireColumn) -> ColumnCode:
+    digits, scale = column.size, column.scale
+    size = bv.decimal_size(digits, scale)
+    code = quick(What.DECIMAL, size, digits, scale) if digits <= DECIMAL_DIGITS_MAX else b""
+    return ColumnCode(t.decimal(digits, scale), f"{size}s", convert=bv.decimal(digits, scale), quick=code)
 
 
 def _charset(column: WireColumn, where: str, decoders: Decoders) -> str:

@@ -21,6 +21,7 @@ import structlog
 
 from lowwater.errors import CodecError, LogGapError, LogUnknownError, SourceError
 from lowwater.positions import Order
+from lowwater_extractor.row_bytes import take_changes
 from lowwater_extractor.source import Frame, SourceTransaction
 from lowwater_extractor.sources.turso.captured import COMMIT, DELETE, INSERT, UPDATE, Captured, MakeBody
 from lowwater_extractor.sources.turso.config import TursoConfig
@@ -30,6 +31,8 @@ from lowwater_extractor.sources.turso.tables import Tables, missing_table
 from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 
 THREAD = 1
+#: of commits; orders with lesser ones are for copies, of which any number may become readable while nothing commits
+COMMIT_MINOR = 1 << 32
 SCHEMA = "sqlite_schema"
 #: in the place of a `change_txn_id` where no transaction takes changes
 _NONE = 0
@@ -79,18 +82,20 @@ class Assembler:
         #: change_id and time of its last COMMIT; it is over once something else comes, or nothing does
         self._commit: tuple[int, int] | None = None
 
-    def feed(self, rows: Iterable[LogRow]) -> None:
-        """The loop over all changes is written out: every call that is saved here counts."""
+    def feed(self, rows: list[LogRow]) -> None:
+        """As many changes at once as are of one table and as usual; the others one by one."""
         read_to = change_id = self.read_to
         time = size = 0
-        frames = self._frames or []
+        frames = [] if self._frames is None else self._frames
         captured, get = self._tables.captured, self._tables.captured.get
+        at = 0
         try:
-            for change_id, time, txn, kind, table, rowid, before, after, updates in rows:
+            while at < len(rows):
+                change_id, time, txn, kind, table, rowid, before, after, updates = rows[at]
                 if change_id != read_to + 1:
                     raise self._gap(read_to, change_id)
-                read_to = change_id
                 if kind == COMMIT:
+                    read_to, at = change_id, at + 1
                     self._grown(size)
                     size = 0
                     self._committed(change_id, time, txn)
@@ -98,6 +103,18 @@ class Assembler:
                 if txn != self._txn:
                     frames = self._begin(change_id, txn)
                 found = get(table)
+                if found is not None and (quick := found.quick) is not None:
+                    is_rowid_first = not found.definition.key
+                    count, grown = take_changes(
+                        rows, at, quick.code, quick.columns, is_rowid_first, quick.header, quick.out, quick.room, frames
+                    )
+                    if count:
+                        read_to, at, size = read_to + count, at + count, size + grown
+                        if size > _COUNTED:
+                            self._grown(size)
+                            size = 0
+                        continue
+                read_to, at = change_id, at + 1
                 if found is None:
                     if table in captured:
                         continue
@@ -108,10 +125,7 @@ class Assembler:
                     if found is None:
                         continue
                 try:
-                    if kind == INSERT and after is not None and found.read is not None:
-                        body = found.write(found.read(after, rowid), time * 1_000_000)
-                    else:
-                        body = self._body(found, change_id, kind)(rowid, before, after, updates, time * 1_000_000)
+                    body = self._body(found, change_id, kind)(rowid, before, after, updates, time * 1_000_000)
                 except WidthError:
                     # it is read again, with the columns that the database has now
                     found = self._wider(table, change_id, after or before or b"")
@@ -183,7 +197,7 @@ class Assembler:
         self._forget()
         self.end = change_id
         if count:
-            order = Order(change_id, 1)
+            order = Order(change_id, COMMIT_MINOR)
             self.committed.append(SourceTransaction(THREAD, str(first), order, time * 1_000_000, changes, size, count))
 
     def _grown(self, size: int) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lowwater.codec.encoder import TableEncoder, WholeRow
+from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import TableSchema
 from lowwater.errors import LogUnknownError
+from lowwater_extractor.row_program import NEVER_NULL, ROWID, Program, What, column, program
 from lowwater_extractor.source import Encoders, Frame
 from lowwater_extractor.sources.turso.config import TursoConfig
-from lowwater_extractor.sources.turso.definitions import Definition
+from lowwater_extractor.sources.turso.definitions import CellType, Definition
 from lowwater_extractor.sources.turso.rows import ReadRow, compile_reader
 
 INSERT, UPDATE, DELETE, COMMIT = 1, 0, -1, 2
@@ -43,9 +44,8 @@ class Captured:
     update: MakeBody
     delete: MakeBody
     truncate: Callable[[int], Frame]
-    #: of inserts, which most changes are: record to row, row to body. Without: `insert` decides
-    read: ReadRow | None
-    write: WholeRow
+    #: for changes in which all is as usual, which nearly all are; the functions above take the others
+    quick: Program | None
 
 
 class CapturedMaker:
@@ -71,8 +71,8 @@ class CapturedMaker:
         def truncate(ts_us: int) -> Frame:
             return encoder.header, encoder.body("t", None, None, ts_us)
 
-        whole = read if self._config.capture == "full" else None
-        return Captured(definition, table, encoder.header, *bodies, truncate, whole, encoder.insert)
+        quick = _program(definition, encoder) if self._config.capture == "full" and not keys_only else None
+        return Captured(definition, table, encoder.header, *bodies, truncate, quick)
 
     def _lacking(self, where: str) -> Callable[[str], LogUnknownError]:
         def error(what: str) -> LogUnknownError:
@@ -95,6 +95,27 @@ class CapturedMaker:
             )
 
         return error
+
+
+_WHATS = {
+    CellType.INTEGER: column(What.INTEGER),
+    CellType.REAL: column(What.REAL),
+    CellType.TEXT: column(What.TEXT),
+    CellType.BLOB: column(What.BLOB),
+    CellType.ANY: b"",
+}
+
+
+def _program(definition: Definition, encoder: TableEncoder) -> Program | None:
+    """A table without a key of its own has the rowid in front of its columns."""
+
+    def flags(number: int) -> int:
+        name = definition.cells[number].name
+        return ROWID if name == definition.alias else NEVER_NULL if name in definition.key else 0
+
+    first = 0 if definition.key else 1
+    columns = [_WHATS[cell.type] for cell in definition.cells]
+    return program(encoder, columns, range(first, first + len(columns)), flags)
 
 
 Bodies = tuple[MakeBody, MakeBody, MakeBody]

@@ -15,6 +15,7 @@ from lowwater.errors import CodecError, LogGapError, SnapshotGoneError
 from lowwater.lake.columns import lake_table
 from lowwater.records import Chunk
 from lowwater_extractor.sources.turso import catalogue
+from lowwater_extractor.sources.turso.assemble import COMMIT_MINOR
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import DOUBT_SECONDS, Database, named_errors
 from lowwater_extractor.sources.turso.definitions import CellType, Definition, Definitions, quoted
@@ -49,7 +50,7 @@ def _wait_for_low(database: Database, config: TursoConfig, source: str, chunk: C
     if config.mode != "cdc":
         return
     # what is no COMMIT of the file's own, but the end of a copy, lies just behind one
-    low, until = chunk.low.major - (chunk.low.minor == 0), time.monotonic() + DOUBT_SECONDS
+    low, until = chunk.low.major - (chunk.low.minor < COMMIT_MINOR), time.monotonic() + DOUBT_SECONDS
     asked = f"SELECT max(change_id) FROM {quoted(config.cdc_table)}"
     while low > 0 and (database.ask(asked)[0][0] or 0) < low:
         if time.monotonic() > until:

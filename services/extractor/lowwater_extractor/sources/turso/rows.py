@@ -99,10 +99,10 @@ _REAL = """
     elif t == 0:
         v{i} = {null}
     elif t < 10:
-        n = U[t](r, p)[0]
-        if n > X or n < -X:
+        v{i} = U[t](r, p)[0]
+        if v{i} > X or v{i} < -X:
             raise wrong({i}, t)
-        v{i} = float(n)
+        v{i} = float(v{i})
         p += W[t]
     else:
         raise wrong({i}, t)"""

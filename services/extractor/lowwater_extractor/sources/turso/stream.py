@@ -20,7 +20,7 @@ from lowwater.failpoints import fail_point
 from lowwater.positions import Order
 from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.sources.turso import catalogue, metrics
-from lowwater_extractor.sources.turso.assemble import THREAD, Assembler
+from lowwater_extractor.sources.turso.assemble import COMMIT_MINOR, THREAD, Assembler
 from lowwater_extractor.sources.turso.captured import COMMIT, CapturedMaker
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import DOUBT_SECONDS, Database, named_errors, refuse_mvcc
@@ -85,8 +85,12 @@ class TursoStream:
         self._pruned_to = 0
         self._rows = (
             f'SELECT change_id, change_time, {self._txn}, change_type, table_name, id, "before", "after", updates'
-            f" FROM {quoted(config.cdc_table)} WHERE change_id >= ? ORDER BY change_id"
+            # without a limit, the engine runs a statement that is closed in its middle to its end: each look would go
+            # through all that is behind
+            f" FROM {quoted(config.cdc_table)} WHERE change_id >= ? ORDER BY change_id LIMIT ?"
         )
+        #: about so many bytes a row had at the last look
+        self._row_bytes = 256
 
     def _begin(self) -> Resume:
         """Behind all that has committed, with the tables as they are there."""
@@ -119,7 +123,9 @@ class TursoStream:
         found, assembler.committed = assembler.committed, []
         left_out, assembler.left_out = assembler.left_out, []
         resume = self._resume()
-        mark = ThreadMark(THREAD, Order.mark(assembler.end), resume.pack(), ThreadState.OPEN, self._at_end)
+        mark = ThreadMark(
+            THREAD, Order.mark(assembler.end), resume.pack(), ThreadState.OPEN, self._at_end, COMMIT_MINOR
+        )
         return Polled(found, {THREAD: mark}, left_out, self._tables.take_notes())
 
     def _resume(self) -> Resume:
@@ -132,9 +138,10 @@ class TursoStream:
 
     def _read(self) -> None:
         """What has come, up to a limit. A transaction at the end of what is visible is over."""
-        size, known, is_whole = 0, self._last.at > 0, True
+        size, count, known, is_whole = 0, 0, self._last.at > 0, True
+        count_max = max(FETCH_ROWS, self._config.read_bytes // self._row_bytes)
         with named_errors(self._source, "read the changes"):
-            cursor = self._database.connection.execute(self._rows, (self._last.at,))
+            cursor = self._database.connection.execute(self._rows, (self._last.at, count_max))
             try:
                 while size < self._config.read_bytes and ((rows := cursor.fetchmany(FETCH_ROWS)) or known):
                     is_whole = self._follows(rows, known)
@@ -142,6 +149,7 @@ class TursoStream:
                         break
                     self._take(rows[known:])
                     size += _size(rows)
+                    count += len(rows)
                     known = False
             finally:
                 cursor.close()
@@ -150,7 +158,9 @@ class TursoStream:
             self._doubted_at = None
         else:
             self._doubt()
-        self._at_end = is_whole and size < self._config.read_bytes
+        self._at_end = is_whole and size < self._config.read_bytes and count < count_max
+        if count:
+            self._row_bytes = 1 + size // count
         if self._at_end:
             self._assembler.settle()
 
