@@ -77,13 +77,13 @@ def best_of(times: int, measure: Callable[[], float]) -> float:
     return statistics.median(measure() for _ in range(times))
 
 
-def wait_until(check: Callable[[], Any], seconds: float, what: str) -> float:
+def wait_until(check: Callable[[], Any], seconds: float, what: str, every_seconds: float = 0.1) -> float:
     """When it was true, on the monotonic clock."""
     deadline = time.monotonic() + seconds
     while not check():
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {seconds} s for {what}")
-        time.sleep(0.1)
+        time.sleep(every_seconds)
     return time.monotonic()
 
 

@@ -92,10 +92,11 @@ class SourceFleet:
     def measure_copy(self, bench: Bench, what: str, table: str, rows: int, raw: float) -> None:
         """Twice: in the first copy Spark starts its workers and compiles, which a table of hours would not notice."""
         running = [self.lander(), self.extractor(), self.merger()]
-        wait_until(lambda: copied(self), 600, "the first copy")
+        # the ledger has the times: looking for the end more often would only be in the way
+        wait_until(lambda: copied(self), 600, "the first copy", every_seconds=3)
         cold = copy_seconds(self)
         self.ask_for_copy(table)
-        wait_until(lambda: len(copied(self)) == 2, 600, "the second copy")
+        wait_until(lambda: len(copied(self)) == 2, 600, "the second copy", every_seconds=3)
         seconds = copy_seconds(self)
         for service in running:
             service.stop()

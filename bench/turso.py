@@ -109,7 +109,7 @@ def stream(bench: Bench) -> None:
 
 
 def copy(bench: Bench) -> None:
-    rows = int(2_000_000 * bench.scale)
+    rows = int(5_000_000 * bench.scale)
     file = File(bench, lake=True, chunk_rows=max(1, rows // 8))
     bench.say(f"a table of {rows:,} rows")
     file.fill(1, rows, 20_000)

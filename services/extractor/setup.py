@@ -8,6 +8,7 @@ from setuptools import Extension, setup
 
 HOT = (
     "lowwater_extractor.row_bytes",
+    "lowwater_extractor.sources.mysql.split",
     "lowwater_extractor.sources.oracle.redo.event_list",
     "lowwater_extractor.sources.oracle.redo.walk",
 )

@@ -14,8 +14,8 @@ from lowwater_extractor.sources.mysql import chunks, cursor_sql
 from lowwater_extractor.sources.mysql import table_map as tm
 from lowwater_extractor.sources.mysql.chunks import Bounds
 from lowwater_extractor.sources.mysql.gtid import GtidPosition, GtidSet
-from lowwater_extractor.sources.mysql.packets import split, split_events
 from lowwater_extractor.sources.mysql.place import Ahead, Place, Resume
+from lowwater_extractor.sources.mysql.split import split, split_events
 from lowwater_extractor.sources.mysql.statements import What, Xid, classify
 from lowwater_extractor.sources.mysql.table_map import WireColumn
 

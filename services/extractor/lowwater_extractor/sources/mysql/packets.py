@@ -16,8 +16,6 @@ from pymysql.connections import Connection
 from lowwater.errors import SourceLostError
 
 _RECEIVE_BYTES = 1 << 20
-#: a packet of this size goes on in the next one
-_WHOLE = 0xFFFFFF
 
 
 class Packets:
@@ -74,62 +72,6 @@ class Packets:
 
     def _lost(self, why: str) -> SourceLostError:
         return SourceLostError(f"{self._what}: {why}", source=self._source, hint="it is tried again; is the server up?")
-
-
-def split(data: bytes) -> tuple[list[bytes], bytes]:
-    """Payloads, and what is not whole yet."""
-    found: list[bytes] = []
-    at, size = 0, len(data)
-    while size - at >= 4:
-        end = at + 4 + (data[at] | data[at + 1] << 8 | data[at + 2] << 16)
-        if end > size:
-            break
-        if end - at - 4 == _WHOLE:
-            whole, end = _joined(data, at)
-            if not end:
-                break
-            found.append(whole)
-        else:
-            found.append(data[at + 4 : end])
-        at = end
-    return found, data[at:]
-
-
-def split_events(data: bytes) -> tuple[list[bytes], bytes, bytes]:
-    """Events (a zero stands before each), what is not whole yet, and the payload that ends them, if it has come."""
-    found: list[bytes] = []
-    append = found.append
-    at, size = 0, len(data)
-    while size - at >= 5:
-        end = at + 4 + (data[at] | data[at + 1] << 8 | data[at + 2] << 16)
-        if end > size:
-            break
-        if data[at + 4]:
-            return found, b"", data[at + 4 : end]
-        if end - at - 4 == _WHOLE:
-            whole, end = _joined(data, at)
-            if not end:
-                break
-            append(whole[1:])
-        else:
-            append(data[at + 5 : end])
-        at = end
-    return found, data[at:], b""
-
-
-def _joined(data: bytes, at: int) -> tuple[bytes, int]:
-    """A payload in several packets, and the place behind it; 0: it is not whole yet."""
-    parts = []
-    while len(data) - at >= 4:
-        size = int.from_bytes(data[at : at + 3], "little")
-        end = at + 4 + size
-        if end > len(data):
-            break
-        parts.append(data[at + 4 : end])
-        at = end
-        if size < _WHOLE:
-            return b"".join(parts), at
-    return b"", 0
 
 
 def error_of_packet(payload: bytes) -> err.MySQLError:

@@ -14,9 +14,10 @@ from lowwater.errors import IncarnationError, LogGapError, SourceError, SourceLo
 from lowwater_extractor.sources.mysql.config import MysqlConfig
 from lowwater_extractor.sources.mysql.connect import as_source_error, connect, error_of, named_errors, query
 from lowwater_extractor.sources.mysql.gtid import GtidSet
-from lowwater_extractor.sources.mysql.packets import Packets, error_of_packet, split_events
+from lowwater_extractor.sources.mysql.packets import Packets, error_of_packet
 from lowwater_extractor.sources.mysql.place import Place
 from lowwater_extractor.sources.mysql.server import Server
+from lowwater_extractor.sources.mysql.split import split_events
 
 _REGISTER = COMMAND.COM_REGISTER_SLAVE
 _DUMP = COMMAND.COM_BINLOG_DUMP

@@ -10,7 +10,8 @@ from pymysql.connections import Connection
 from pymysql.constants import COMMAND
 
 from lowwater_extractor.sources.mysql.connect import named_errors
-from lowwater_extractor.sources.mysql.packets import Packets, error_of_packet, split
+from lowwater_extractor.sources.mysql.packets import Packets, error_of_packet
+from lowwater_extractor.sources.mysql.split import split
 from lowwater_extractor.sources.mysql.table_map import packed
 
 _END, _ERROR, _NULL = 0xFE, 0xFF, 251

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,8 @@ from lowwater_extractor.sources.turso.view import Bounds
 
 #: rows that are handed over together
 BATCH_ROWS = 1 << 14
+#: rows that are Python's at a time: few enough for its collector not to look through them, and for the cores' caches
+STEP_ROWS = 512
 
 Convert = Callable[[Any], Any]
 
@@ -78,13 +81,18 @@ def _batches(
     with named_errors(source, f"read {definition.full_name}"):
         cursor = database.connection.execute(_query(definition, bounds, reads), _parameters(bounds))
         try:
-            while rows := cursor.fetchmany(BATCH_ROWS):
-                columns = zip(reads, zip(*rows, strict=True), schema, strict=True)
-                arrays = [_array(definition, read, column, field) for read, column, field in columns]
+            while steps := list(islice(_steps(cursor, definition, reads, schema), BATCH_ROWS // STEP_ROWS)):
+                arrays = [pa.concat_arrays(column) for column in zip(*steps, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         finally:
             cursor.close()
     database.check_shared()
+
+
+def _steps(cursor: Any, definition: Definition, reads: list[Read], schema: pa.Schema) -> Iterator[list[pa.Array]]:
+    while rows := cursor.fetchmany(STEP_ROWS):
+        columns = zip(reads, zip(*rows, strict=True), schema, strict=True)
+        yield [_array(definition, read, column, field) for read, column, field in columns]
 
 
 #: by the type of the lake's column: those of SQLite's values that are the same
