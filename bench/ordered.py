@@ -60,8 +60,9 @@ class OrderedWriter:
         self._key_header = codec.headers[OrderKey.__name__]
         # not all alike: a hundred bodies a table, so that compression has something to do
         self._tables: list[tuple[bytes, list[bytes]]] = []
-        for number in range(tables):
-            table = replace(TABLE, source=source, table=f"{TABLE.table}_{number}")
+        made = [replace(TABLE, source=source, table=f"{TABLE.table}_{number}") for number in range(tables)]
+        store.announce(made, topics.changes(source))
+        for table in made:
             encoder = TableEncoder(table, store.table_id(table, topics.changes(source)))
             bodies = [_change(encoder, mix[n % len(mix)], n) for n in range(100)]
             self._tables.append((encoder.header, bodies))
