@@ -55,13 +55,16 @@ class Assembler:
     """Fed with rows in their order; what has committed is taken out."""
 
     def __init__(
-        self, config: TursoConfig, source: str, tables: Tables, space: SpillSpace, at: int, now_texts: NowTexts
-    ) -> None:
+        self, config: TursoConfig, source: str, tables: Tables, space: SpillSpace, at: int, now_texts: NowTexts,
+        cuts: Iterable[int] = (),
+    ) -> None:  # fmt: skip
         self._config = config
         self._source = source
         self._tables = tables
         self._space = space
         self._now_texts = now_texts
+        #: COMMITs that polls once ended with, and what lies before them may be published: they are ends again
+        self._cuts = frozenset(cuts)
         #: the last row that was fed
         self.read_to = at
         #: the last COMMIT behind which nothing of its transaction can come: the mark
@@ -99,6 +102,8 @@ class Assembler:
                     self._grown(size)
                     size = 0
                     self._committed(change_id, time, txn)
+                    if change_id in self._cuts:
+                        self.settle()
                     continue
                 if txn != self._txn:
                     frames = self._begin(change_id, txn)
@@ -280,6 +285,11 @@ class Assembler:
             position=str(read_to),
             hint="let nobody but lowwater delete from the table of changes; reset the source, all is copied anew",
         )
+
+
+def cuts_behind(cuts: Iterable[int], position: int, end: int) -> list[int]:
+    """With the end of one more poll: those that may lie behind a durable position, before which `position` was one."""
+    return sorted({*(cut for cut in cuts if cut > position), end})
 
 
 def _table(values: list[Any] | None) -> tuple[str, str] | None:

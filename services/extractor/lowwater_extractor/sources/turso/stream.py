@@ -20,7 +20,7 @@ from lowwater.failpoints import fail_point
 from lowwater.positions import Order
 from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.sources.turso import catalogue, metrics
-from lowwater_extractor.sources.turso.assemble import COMMIT_MINOR, THREAD, Assembler
+from lowwater_extractor.sources.turso.assemble import COMMIT_MINOR, THREAD, Assembler, cuts_behind
 from lowwater_extractor.sources.turso.captured import COMMIT, CapturedMaker
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import DOUBT_SECONDS, Database, named_errors, refuse_mvcc
@@ -35,6 +35,8 @@ FETCH_ROWS = 500
 #: of what is pruned: short enough for writers to get in between
 PRUNE_ROWS = 5_000
 PRUNE_SECONDS_MAX = 0.25
+#: the note of where polls ended
+_CUTS = "cuts"
 
 _log = structlog.get_logger()
 
@@ -74,7 +76,8 @@ class TursoStream:
         if resume is not None:
             self._tables.restore(encoders.notes, resume.at)
         now_texts: Callable[[], Mapping[str, str]] = lambda: catalogue.texts(database)  # noqa: E731
-        self._assembler = Assembler(config, source, self._tables, self._space, self._start.at, now_texts)
+        self._cuts: list[int] = json.loads(encoders.notes.get(_CUTS, b"[]"))
+        self._assembler = Assembler(config, source, self._tables, self._space, self._start.at, now_texts, self._cuts)
         #: the last row that was read, as it was then
         self._last = self._start
         self._resumed = self._start
@@ -122,11 +125,16 @@ class TursoStream:
         assembler = self._assembler
         found, assembler.committed = assembler.committed, []
         left_out, assembler.left_out = assembler.left_out, []
-        resume = self._resume()
+        before, resume = self._resumed.at, self._resume()
         mark = ThreadMark(
             THREAD, Order.mark(assembler.end), resume.pack(), ThreadState.OPEN, self._at_end, COMMIT_MINOR
         )
-        return Polled(found, {THREAD: mark}, left_out, self._tables.take_notes())
+        notes = self._tables.take_notes()
+        if found:
+            # some of them may become durable before the position that is behind them
+            self._cuts = cuts_behind(self._cuts, before, assembler.end)
+            notes[_CUTS] = json.dumps(self._cuts).encode()
+        return Polled(found, {THREAD: mark}, left_out, notes)
 
     def _resume(self) -> Resume:
         end, commits = self._assembler.end, self._assembler.commits
