@@ -15,7 +15,7 @@ HOT = (
 
 setup(
     ext_modules=cythonize(
-        [Extension(name, [name.replace(".", "/") + ".py"], extra_compile_args=["-O3"]) for name in HOT],
+        [Extension(name, [name.replace(".", "/") + ".py"], extra_compile_args=["-O3", "-fwrapv"]) for name in HOT],
         build_dir="build",
         language_level=3,
     )

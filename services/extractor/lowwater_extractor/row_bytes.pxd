@@ -5,7 +5,7 @@ cdef int _STEP, _HIDDEN, _NEVER_NULL, _ROWID, _WHAT
 cdef int _INTEGER, _REAL, _TEXT, _BLOB, _SIGNED, _UNSIGNED, _COPIED, _COUNTED, _TIMESTAMP, _DATETIME, _DATE, _DECIMAL
 cdef int _CREATE, _UPDATE, _DELETE, _INSERTED, _UPDATED, _DELETED
 cdef Py_ssize_t _ID, _TIME, _TXN, _KIND, _TABLE, _ROW, _BEFORE, _AFTER, _UPDATES
-cdef long long _EXACT, _EPOCH_DAYS, _DAY_SECONDS, _MILLION, _DATETIME_OFFSET, _YEAR_MIN
+cdef long long _EXACT, _EPOCH_DAYS, _DAY_SECONDS, _MILLION, _SECONDS_MAX, _DATETIME_OFFSET, _YEAR_MIN
 cdef bytes _WIDTHS, _MONTH_DAYS, _DIGIT_BYTES
 
 @cython.locals(z=cython.ulonglong)
@@ -23,7 +23,7 @@ cdef Py_ssize_t _put_double(unsigned char* out, Py_ssize_t at, long long n) noex
 cdef bint _is_utf8(const unsigned char* r, Py_ssize_t p, Py_ssize_t e) noexcept
 
 @cython.locals(
-    head=cython.Py_ssize_t, i=cython.Py_ssize_t, p=cython.Py_ssize_t, column=cython.Py_ssize_t,
+    head=cython.Py_ssize_t, i=cython.Py_ssize_t, first=cython.Py_ssize_t, p=cython.Py_ssize_t, column=cython.Py_ssize_t,
     serial=cython.longlong, byte=cython.int, flags=cython.int, what=cython.int, length=cython.longlong,
     number=cython.longlong, place=cython.Py_ssize_t, half=cython.longlong,
 )

@@ -57,6 +57,8 @@ _EXACT: Final = 1 << 53
 _EPOCH_DAYS: Final = 719_468
 _DAY_SECONDS: Final = 86_400
 _MILLION: Final = 1_000_000
+#: microseconds of these fit 64 bits
+_SECONDS_MAX: Final = 9_000_000_000_000
 _DATETIME_OFFSET: Final = 0x80_0000_0000
 _YEAR_MIN: Final = 1
 
@@ -146,8 +148,10 @@ def _put_record(
     for column in range(columns):
         serial = 0
         byte = 128
+        first = i
         while byte > 127:
-            if i >= head or serial > 1 << 24:
+            # four bytes are a value of 128 MB
+            if i >= head or i > first + 3:
                 return -1
             byte = r[i]
             i += 1
@@ -231,10 +235,15 @@ def take_changes(
         row = rows[number]
         change_id: int = row[_ID]
         change_txn: int = row[_TXN]
-        if change_id != expected or change_txn != txn or row[_TABLE] != table or type(row[_ROW]) is not int:
+        if change_id != expected or change_txn != txn or row[_TABLE] != table:
+            break
+        if type(row[_ROW]) is not int or type(row[_TIME]) is not int:
             break
         kind: int = row[_KIND]
         rowid: int = row[_ROW]
+        seconds: int = row[_TIME]
+        if not -_SECONDS_MAX < seconds < _SECONDS_MAX:
+            break
         before, after = row[_BEFORE], row[_AFTER]
         at = 2
         if kind == _INSERTED:
@@ -262,7 +271,6 @@ def take_changes(
         if at < 0:
             break
         out[at] = 0
-        seconds: int = row[_TIME]
         at = _put_long(out, at + 1, seconds * _MILLION)
         frames.append((header, bytes(out[0:at])))
         total += at
@@ -302,7 +310,7 @@ def _put_row(
                 byte: int = e[p + place]
                 length |= byte << 8 * place
             p += size
-            if length > end - p:
+            if length < 0 or length > end - p:
                 return -1
             if is_shown:
                 out[at] = 2

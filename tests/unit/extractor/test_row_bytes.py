@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance.kit import Encoders
@@ -20,7 +21,7 @@ from tests.unit.turso.records import Value, blobs, integers, reals, record, text
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.codec.table import Column, Kind, TableSchema
-from lowwater.errors import LowwaterError
+from lowwater.errors import LogUnknownError, LowwaterError
 from lowwater.ids import SchemaId
 from lowwater_extractor import row_bytes, row_program
 from lowwater_extractor.row_program import Program, What
@@ -155,6 +156,28 @@ def test_a_run_ends_where_something_else_begins() -> None:
         for module in (row_bytes, PLAIN):
             assert taken(module, found, [row, other])[0] == 1
     assert taken(row_bytes, found, [row, (11, *row[1:])])[0] == 2
+
+
+def test_odd_times_and_long_numbers_are_left_to_the_plain_way() -> None:
+    found = captured([CellType.INTEGER], alias="c0")
+    for row in (
+        (10, 1 << 60, 9, 1, "t", 1, None, record(1), None),
+        (10, 1.5, 9, 1, "t", 1, None, record(1), None),
+        (10, 1, 9, 1, "t", 1, None, b"\x0b" + b"\x80" * 9 + b"\x01" + b"\x05", None),
+    ):
+        assert taken(row_bytes, found, [row])[0] == taken(PLAIN, found, [row])[0] == 0
+
+
+def test_a_rowid_that_is_masked_or_published_as_another_type_has_no_program() -> None:
+    cells = (Cell("c0", CellType.TEXT, is_filled=False),)
+    config = TursoConfig(path="x.db", tables=["main.*"], without_key="rowid")  # type: ignore[arg-type]
+    encoders = Encoders()
+    assert CapturedMaker(config, "s", encoders).make(Definition("t", cells, (), "", has_rowid=True)).quick is not None
+    alias = Definition("t", cells, ("c0",), "c0", has_rowid=True)
+    assert CapturedMaker(config, "s", encoders).make(alias).quick is None
+    rules = ColumnRules(mask={"main.t.rowid": Mask.HASH}, hash_key=b"k")
+    masked = type("Masked", (Encoders,), {"encoder": lambda _, table: TableEncoder(table, SchemaId(7), rules)})()
+    assert CapturedMaker(config, "s", masked).make(Definition("t", cells, (), "", has_rowid=True)).quick is None
 
 
 def test_a_record_that_is_larger_than_the_buffer_is_left_to_the_plain_way() -> None:
@@ -311,13 +334,20 @@ def test_damaged_rows_of_mysql_are_left_to_the_plain_way(
 
 
 def test_lengths_that_would_lead_out_of_the_event() -> None:
-    for size in (1, 2, 3, 4):
-        found = relation([WireColumn(tm.BLOB, size, collation=63)])
-        assert found._quick is not None
+    header = relation([WireColumn(tm.BLOB, 4, collation=63)]).encoder.header
+    for size in range(1, 9):
+        program = Program([row_program.column(What.COUNTED, size)], header)
         for data in (b"xyz\0" + b"\xff" * size, b"xyz\0" + b"\xff" * (size - 1), b"xyz"):
             for module in (row_bytes, PLAIN):
-                size_taken = rows_taken(module, 0, found._quick, data, len(data))[0]
+                size_taken = rows_taken(module, 0, program, data, len(data))[0]
                 assert size_taken == (0 if data == b"xyz" else -1)
+
+
+@pytest.mark.parametrize("kind", [tm.BLOB, tm.JSON, tm.GEOMETRY])
+def test_a_length_of_more_than_four_bytes_is_refused(kind: int) -> None:
+    for size in (0, 5, 8, 255):
+        with pytest.raises(LogUnknownError, match=f"a length of {size} bytes"):
+            relation([WireColumn(kind, size, collation=63)])
 
 
 def test_a_table_with_a_masked_column_or_a_type_without_a_quick_way_has_no_program() -> None:

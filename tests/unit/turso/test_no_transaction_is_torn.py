@@ -37,9 +37,32 @@ class Transaction:
 transactions = st.builds(
     Transaction, st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), st.booleans(), st.booleans()
 )
-#: how many transactions more are visible at a look, how many rows it takes at most, and the crash that follows, if any:
-#: behind the position that the look ends with, or once so many of its transactions were published, before it
-looks = st.tuples(st.integers(0, 4), st.integers(1, 12), st.none() | st.just("behind") | st.integers(0, 4))
+
+
+@dataclass(frozen=True)
+class Look:
+    #: so many transactions more are visible, and so many rows are taken at most
+    more: int
+    rows: int
+    #: a Kafka transaction ends behind so many of those that were found, or behind the poll; None: it goes on
+    commit: int | None = None
+    #: it has the beginning of a large one: its position is the last one in Kafka, not that of the poll before
+    is_prefix: bool = False
+    is_crash: bool = False
+
+
+looks = st.builds(
+    Look, st.integers(0, 4), st.integers(1, 12), st.none() | st.integers(0, 5), st.booleans(), st.booleans()
+)
+
+
+@dataclass
+class Kafka:
+    """What is durable: the position, what was published, and where polls ended."""
+
+    position: int = 0
+    cuts: tuple[int, ...] = ()
+    found: tuple[tuple[int, list[int]], ...] = ()
 
 
 def _log(written: list[Transaction]) -> Iterator[tuple[list[LogRow], list[int]]]:
@@ -68,50 +91,57 @@ class Reader:
 
     def __init__(self) -> None:
         self._encoders = Encoders()
-        self.found: list[tuple[int, list[int]]] = []
-        #: what is durable: the position, the last transaction that was published, and where polls ended
-        self._position = self._published = 0
-        self._cuts: list[int] = []
+        self.kafka = Kafka()
         self._open()
 
     def _open(self) -> None:
         tables = Tables(CONFIG, "s", DEFINITIONS, CapturedMaker(CONFIG, "s", self._encoders))
         tables.begin({"t": T}, 0)
-        self._assembler = Assembler(CONFIG, "s", tables, SpillSpace(), self._position, dict, self._cuts)
+        #: of this session, of which not all is durable
+        self._found, self._cuts = list(self.kafka.found), list(self.kafka.cuts)
+        self._acknowledged = self._polled = self.kafka.position
+        self._assembler = Assembler(CONFIG, "s", tables, SpillSpace(), self._polled, dict, self._cuts)
 
-    def look(self, visible: list[LogRow], limit: int, crash: str | int | None) -> None:
-        rows = visible[self._assembler.read_to :]
-        self._assembler.feed(rows[:limit])
-        if limit > len(rows):
-            self._assembler.settle()
-        found, self._assembler.committed = self._assembler.committed, []
-        cuts = cuts_behind(self._cuts, self._position, self._assembler.end)
-        for transaction in found[: crash if isinstance(crash, int) else None]:
-            self._cuts = cuts
-            if transaction.order.major > self._published:
+    def look(self, visible: list[LogRow], look: Look) -> None:
+        assembler = self._assembler
+        rows = visible[assembler.read_to :]
+        assembler.feed(rows[: look.rows])
+        if look.rows > len(rows):
+            assembler.settle()
+        found, assembler.committed = assembler.committed, []
+        if found:
+            self._cuts = cuts_behind(self._cuts, self._acknowledged, assembler.end)
+        for number, transaction in enumerate(found):
+            if number == look.commit:
+                self._commit(self.kafka.position if look.is_prefix else self._polled)
+            published = self._found[-1][0] if self._found else 0
+            if transaction.order.major > published:
                 keys = [change.after[0] for change in read(transaction, self._encoders).changes if change.after]
-                self.found.append((transaction.order.major, keys))
-                self._published = transaction.order.major
-        if not isinstance(crash, int):
-            self._position = self._assembler.end
-        if crash is not None:
+                self._found.append((transaction.order.major, keys))
+        self._polled = assembler.end
+        if look.commit is not None and look.commit >= len(found):
+            self._commit(self._polled)
+        if look.is_crash:
             self._open()
+
+    def _commit(self, position: int) -> None:
+        self.kafka = Kafka(position, tuple(self._cuts), tuple(self._found))
+        self._acknowledged = position
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(transactions, max_size=12), st.lists(looks, max_size=25))
-def test_each_transaction_is_whole_in_order_and_once(
-    written: list[Transaction], asked: list[tuple[int, int, str | int | None]]
-) -> None:
+def test_each_transaction_is_whole_in_order_and_once(written: list[Transaction], asked: list[Look]) -> None:
     log = list(_log(written))
     reader, seen = Reader(), 0
-    for more, limit, crash in [*asked, (len(log), 1_000, None), (0, 1_000, None)]:
-        seen = min(len(log), seen + more)
-        reader.look([row for rows, _ in log[:seen] for row in rows], limit, crash)
-    keys = [key for _, found in reader.found for key in found]
+    for look in [*asked, Look(len(log), 1_000, 1_000), Look(0, 1_000, 1_000)]:
+        seen = min(len(log), seen + look.more)
+        reader.look([row for rows, _ in log[:seen] for row in rows], look)
+    found = reader.kafka.found
+    keys = [key for _, some in found for key in some]
     assert keys == [key for _, inserted in log for key in inserted], "all, in order, once"
-    orders = [order for order, _ in reader.found]
+    orders = [order for order, _ in found]
     assert orders == sorted(set(orders))
     for _, inserted in log:
-        holders = {order for order, found in reader.found if set(inserted) & set(found)}
+        holders = {order for order, some in found if set(inserted) & set(some)}
         assert len(holders) == (1 if inserted else 0), "torn"

@@ -123,15 +123,16 @@ def _other(column: WireColumn) -> ColumnCode | None:
                 t.BOOLEAN if is_boolean else t.BYTES, f"{size}s", convert=bv.boolean if is_boolean else None
             )
         case tm.JSON:
-            return ColumnCode(t.JSON, length_bytes=column.size, convert=json_text)
+            return ColumnCode(t.JSON, length_bytes=_length_bytes(column), convert=json_text)
         case tm.GEOMETRY:
-            return ColumnCode(t.BYTES, length_bytes=column.size, quick=quick(What.COUNTED, column.size))
+            size = _length_bytes(column)
+            return ColumnCode(t.BYTES, length_bytes=size, quick=quick(What.COUNTED, size))
         case _:
             return None
 
 
 def _text(column: WireColumn, where: str, decoders: Decoders) -> ColumnCode:
-    length_bytes = column.size if column.type == tm.BLOB else 1 if column.size < 256 else 2
+    length_bytes = _length_bytes(column) if column.type == tm.BLOB else 1 if column.size < 256 else 2
     charset = BINARY if column.collation == BINARY_COLLATION else _charset(column, where, decoders)
     convert: Convert | None = None
     if charset != BINARY:
@@ -142,6 +143,16 @@ def _text(column: WireColumn, where: str, decoders: Decoders) -> ColumnCode:
     # what is UTF-8 already, and bytes, are copied as they are
     code = quick(What.COUNTED, length_bytes) if convert is None else b""
     return ColumnCode(type_, length_bytes=length_bytes, convert=convert, quick=code)
+
+
+def _length_bytes(column: WireColumn) -> int:
+    """Of what may be long; the log says it, and a server knows no other."""
+    if not 1 <= column.size <= 4:
+        raise LogUnknownError(
+            f"{column.name or 'a column'} has values with a length of {column.size} bytes",
+            hint="report it with the server's version",
+        )
+    return column.size
 
 
 def _decimal(column: WireColumn) -> ColumnCode:

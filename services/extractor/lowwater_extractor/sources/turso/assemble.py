@@ -288,7 +288,7 @@ class Assembler:
 
 
 def cuts_behind(cuts: Iterable[int], position: int, end: int) -> list[int]:
-    """With the end of one more poll: those that may lie behind a durable position, before which `position` was one."""
+    """With the end of one more poll: those that lie behind the position that is durable."""
     return sorted({*(cut for cut in cuts if cut > position), end})
 
 

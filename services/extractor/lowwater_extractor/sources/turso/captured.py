@@ -114,6 +114,12 @@ def _program(definition: Definition, encoder: TableEncoder) -> Program | None:
         return ROWID if name == definition.alias else NEVER_NULL if name in definition.key else 0
 
     first = 0 if definition.key else 1
+    if first and encoder.columns[0].change is not None:
+        # the rowid, which is no column of a record, is masked
+        return None
+    if any(cell.name == definition.alias and cell.type is not CellType.INTEGER for cell in definition.cells):
+        # the config publishes the rowid's column as another type
+        return None
     columns = [_WHATS[cell.type] for cell in definition.cells]
     return program(encoder, columns, range(first, first + len(columns)), flags)
 

@@ -78,6 +78,8 @@ class TursoStream:
         now_texts: Callable[[], Mapping[str, str]] = lambda: catalogue.texts(database)  # noqa: E731
         self._cuts: list[int] = json.loads(encoders.notes.get(_CUTS, b"[]"))
         self._assembler = Assembler(config, source, self._tables, self._space, self._start.at, now_texts, self._cuts)
+        #: of the position in Kafka
+        self._durable_at = self._start.at
         #: the last row that was read, as it was then
         self._last = self._start
         self._resumed = self._start
@@ -125,14 +127,14 @@ class TursoStream:
         assembler = self._assembler
         found, assembler.committed = assembler.committed, []
         left_out, assembler.left_out = assembler.left_out, []
-        before, resume = self._resumed.at, self._resume()
+        resume = self._resume()
         mark = ThreadMark(
             THREAD, Order.mark(assembler.end), resume.pack(), ThreadState.OPEN, self._at_end, COMMIT_MINOR
         )
         notes = self._tables.take_notes()
         if found:
             # some of them may become durable before the position that is behind them
-            self._cuts = cuts_behind(self._cuts, before, assembler.end)
+            self._cuts = cuts_behind(self._cuts, self._durable_at, assembler.end)
             notes[_CUTS] = json.dumps(self._cuts).encode()
         return Polled(found, {THREAD: mark}, left_out, notes)
 
@@ -249,7 +251,7 @@ class TursoStream:
         self._tables.adopt(texts, self._last.at)
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
-        at = Resume.unpack(resumes[THREAD]).at
+        at = self._durable_at = Resume.unpack(resumes[THREAD]).at
         self._tables.passed(at)
         now = time.monotonic()
         if self._config.prune and now - self._pruned_at >= self._config.prune_seconds:
