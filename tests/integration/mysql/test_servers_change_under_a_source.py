@@ -185,10 +185,10 @@ def test_a_server_with_another_order_than_was_published_stops_the_source(
         first, second = (t.txid for t in read.found)
         count = Resume.unpack(resumes[1]).count
         assert Ahead.unpack(read.encoders.notes[AHEAD], 0).names
-    other = reading_with_note(database, resumes, Ahead.pack(count, [second, first]))
+    other = reading_with_note(database, resumes, Ahead({count + 1: second, count + 2: first}).pack())
     with other as again, pytest.raises(LogGapError, match="in another order"):
         again.new()
-    with reading_with_note(database, resumes, Ahead.pack(count, [first, second])) as again:
+    with reading_with_note(database, resumes, Ahead({count + 1: first, count + 2: second}).pack()) as again:
         assert _ids(again) == [1, 2]
     database.drop()
 

@@ -323,7 +323,7 @@ def test_xa_whose_rows_are_not_in_the_log_any_more_is_an_error(tmp_path: Path, l
 
 def test_what_was_handed_over_before_must_come_again_in_the_same_order(tmp_path: Path, log: Log) -> None:
     names = [f"{SERVER}:{n}" for n in (1, 2, 3)]
-    note = Ahead.pack(100, names)
+    note = Ahead(dict(enumerate(names, 101))).pack()
     assert Ahead.unpack(note, 101).names == {102: names[1], 103: names[2]}
     _inserted(log, 1, gtid=1)
     _inserted(log, 3, gtid=3)

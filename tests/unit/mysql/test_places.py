@@ -78,7 +78,19 @@ def test_a_resume_reads_as_it_was_written() -> None:
 
 @given(st.lists(st.one_of(st.integers(1, 50).map(lambda n: f"{_A}:{n}"), st.integers(1, 50).map(lambda n: f"0-1-{n}"))))
 def test_names_of_what_was_handed_over_read_as_they_were_written(names: list[str]) -> None:
-    assert list(Ahead.unpack(Ahead.pack(10, names), 10).names.values()) == names
+    ahead = Ahead({5: f"{_A}:7"})
+    ahead.add(10, names[:3])
+    ahead.add(20, names[3:])
+    assert Ahead.unpack(ahead.pack(), 0).names == ahead.names
+    assert list(Ahead.unpack(ahead.pack(), 10).names.values()) == names
+    ahead.forget(20)
+    assert list(ahead.names.values()) == names[3:]
+
+
+def test_names_that_follow_one_another_are_one_range() -> None:
+    ahead = Ahead()
+    ahead.add(100, [f"{_A}:{n}" for n in range(1, 10_001)])
+    assert len(ahead.pack()) < 80
 
 
 # -- statements --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ Every group of the log counts, captured or not: so the same transaction has the 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -96,33 +97,41 @@ def _place(kept: dict[str, Any]) -> Place:
 
 
 class Ahead:
-    """The groups of one poll, by their names in their order: a note that is durable before any of them is published.
+    """Groups behind the position, by their numbers: a note that is durable before any of them is published.
 
-    A batch may end in the middle of a poll, and the position then lies before the poll. Another server that takes over
-    must have the same transactions in the same order behind that place, or our numbers would mean others.
+    A batch may end in the middle of a poll, and the position then lies before the poll, or before several. Another
+    server that takes over must have the same transactions in the same order behind that place, or our numbers would
+    mean others.
     """
 
-    def __init__(self, names: dict[int, str] | None = None) -> None:
-        self.names = names or {}
+    def __init__(self, names: Mapping[int, str] | None = None) -> None:
+        self.names = dict(names or {})
 
-    @staticmethod
-    def pack(count: int, names: list[str]) -> bytes:
-        """`names` are those of the counts from `count` + 1 on; numbers that follow one another become a range."""
+    def add(self, count: int, names: Iterable[str]) -> None:
+        """Those of the counts from `count` + 1 on."""
+        self.names.update(enumerate(names, count + 1))
+
+    def forget(self, count: int) -> None:
+        """A position with this count is durable."""
+        self.names = {n: name for n, name in self.names.items() if n > count}
+
+    def pack(self) -> bytes:
+        """Numbers of both kinds that follow one another become a range."""
         runs: list[list[Any]] = []
-        for name in names:
+        for count, name in sorted(self.names.items()):
             head, number = _head(name)
-            if runs and runs[-1][0] == head and runs[-1][2] + 1 == number:
-                runs[-1][2] = number
+            if runs and [*runs[-1][:2], runs[-1][2] + runs[-1][3]] == [count - runs[-1][3], head, number]:
+                runs[-1][3] += 1
             else:
-                runs.append([head, number, number])
-        return json.dumps({"count": count, "runs": runs}).encode()
+                runs.append([count, head, number, 1])
+        return json.dumps(runs).encode()
 
     @classmethod
     def unpack(cls, data: bytes, behind: int) -> Ahead:
         """What of it lies behind the count of the position."""
-        found = json.loads(data)
-        names = [f"{head}{n}" for head, first, last in found["runs"] for n in range(first, last + 1)]
-        return cls({n: name for n, name in enumerate(names, found["count"] + 1) if n > behind})
+        runs = json.loads(data)
+        found = {count + n: f"{head}{first + n}" for count, head, first, size in runs for n in range(size)}
+        return cls({count: name for count, name in found.items() if count > behind})
 
 
 def _head(name: str) -> tuple[str, int]:

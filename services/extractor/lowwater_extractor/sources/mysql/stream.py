@@ -55,9 +55,11 @@ class MysqlStream:
             is_mariadb=server.is_mariadb,
         )
         self.seen = maker.seen
+        #: what may be published behind the position that is durable
+        self._ahead = ahead_of(encoders.notes, resume)
         self._assembler = Assembler(
             source, maker, self._space, config.spill_bytes_max, resume,
-            is_mariadb=server.is_mariadb, ahead=ahead_of(encoders.notes, resume),
+            is_mariadb=server.is_mariadb, ahead=Ahead(self._ahead.names),
             leaves_out=config.xa_at_start == "leave_out",
         )  # fmt: skip
         self._replication = Replication(config, source, server, resume.start)
@@ -94,13 +96,14 @@ class MysqlStream:
         left_out, assembler.left_out = assembler.left_out, []
         names, assembler.names = assembler.names, []
         notes: dict[str, bytes] = {}
+        self._ahead.add(before, names)
         if found and self._before.place.gtids is not None:
             if before + len(names) != assembler.count:
                 raise LogUnknownError(
                     "a transaction without a GTID among others that have one", source=self._source, thread=THREAD,
                     hint="gtid_mode must be ON, or position: file",
                 )  # fmt: skip
-            notes[AHEAD] = Ahead.pack(before, names)
+            notes[AHEAD] = self._ahead.pack()
         mark = ThreadMark(THREAD, Order.mark(assembler.count), self._resume, ThreadState.OPEN, self._at_end())
         return Polled(found, {THREAD: mark}, left_out, notes)
 
@@ -128,7 +131,9 @@ class MysqlStream:
             self._asked_at = now
             self._server_end = self._ask_end()
             metrics.show(self._source, self._server_end, Place(self._assembler.file, self._assembler.position))
-            if now - self._moved_at >= MOVE_SECONDS and self._at_end() and not self._assembler.committed:
+            is_due = now - self._moved_at >= MOVE_SECONDS and self._at_end()
+            # a number without a group is behind all that is not durable: what is read again has the same numbers
+            if is_due and not self._assembler.committed and not self._assembler.names and not self._ahead.names:
                 self._moved_at = now
                 self._assembler.move_on()
                 self._resume = self._assembler.resume.pack()
@@ -147,6 +152,7 @@ class MysqlStream:
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
         """A server lets go of its log by time, not by what its readers have read."""
+        self._ahead.forget(Resume.unpack(resumes[THREAD]).count)
 
     def close(self) -> None:
         self._replication.close()
