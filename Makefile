@@ -31,7 +31,7 @@ test-unit: $(VENV) ## the tests that need no Kafka
 	@$(BIN)/python -m pytest -m 'not long' $(ARGS) tests/unit tests/simulation
 
 test-long: $(ARCHIVES) ## millions of rows, hundreds of kills
-	@$(BIN)/python -m pytest -m long $(ARGS)
+	@$(BIN)/python -m pytest -m long -n 2 --dist load $(ARGS)
 
 test-kubernetes: $(VENV) ## install the chart on the Kubernetes of KUBECONFIG, kill pods, upgrade, roll back, uninstall
 	@$(BIN)/python -m pytest $(ARGS) tests/kubernetes

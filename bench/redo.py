@@ -12,7 +12,7 @@ import numpy as np
 from bench import extractor
 from bench.common import Bench, Result, peak_mb, wait_until
 from lowwater.service import collect_rarely
-from lowwater_extractor.sources.oracle.redo.blocks import find_bad
+from lowwater_extractor.sources.oracle.redo.blocks import Bytes, find_bad
 from lowwater_extractor.sources.oracle.redo.events import Captured, Lwn
 from lowwater_extractor.sources.oracle.redo.file_header import HEADER_BYTES, LogHeader, unpack_header
 from lowwater_extractor.sources.oracle.redo.layout import Place
@@ -22,7 +22,8 @@ from lowwater_extractor.sources.simulated_rac.layout import Layout
 from lowwater_extractor.sources.simulated_rac.view import SimulatedView
 from lowwater_extractor.sources.simulated_rac.workload import BANK
 
-_SLICE = 6 << 20
+#: as much as the service reads at once of one thread
+_SLICE = 4 << 20
 _ACCOUNTS, _TRANSFERS = (table.full_name for table in BANK)
 _AT, _RATE = 1_700_000_000_000_000, Decimal("1.0000")
 
@@ -40,15 +41,16 @@ def scan(bench: Bench) -> None:
     assert path is not None
     objects = {v.full_name: (v.container, v.object_id) for v in view.dictionary()}
     # the file is as large as the log may become: what counts is what was written
-    size = _check(path)[0] / 1e6
-    raw = size / min(_check(path)[1] for _ in range(5))
+    buffer = np.zeros(_SLICE, np.uint8)
+    size = _check(path, buffer)[0] / 1e6
+    raw = size / min(_check(path, buffer)[1] for _ in range(9))
     for name, captured, goal in (
         ("1 % captured", [objects[_ACCOUNTS]], "ratio ≥ 0.3"),
         ("all captured", list(objects.values()), "ratio ≥ 0.05"),
     ):
-        found = min((_scan(view, Captured.of(captured)) for _ in range(5)), key=lambda each: each[1])
-        note = f"({found[0]:,} events in {size:.0f} MB)"
-        bench.add(Result(f"redo scanned, {name}", size / found[1], "MB/s", raw, goal, note=note))
+        events, rate = max((_scan(view, Captured.of(captured)) for _ in range(9)), key=lambda each: each[1])
+        note = f"({events:,} events in {size:.0f} MB)"
+        bench.add(Result(f"redo scanned, {name}", rate, "MB/s", raw, goal, note=note))
 
 
 def memory(bench: Bench) -> None:
@@ -89,14 +91,13 @@ def _write(directory: Path, changes: int) -> None:
     cluster.close()
 
 
-def _check(path: Path) -> tuple[int, float]:
+def _check(path: Path, buffer: Bytes) -> tuple[int, float]:
     """Bytes that were written, and seconds to read the log and to check every block."""
     started = time.perf_counter()
     with path.open("rb", buffering=0) as file:
         head = unpack_header(file.read(HEADER_BYTES) or b"")
         assert isinstance(head, LogHeader)
         block = head.form.block_size
-        buffer = np.empty(_SLICE, np.uint8)
         at = head.first_offset
         while got := os.preadv(file.fileno(), [buffer.data], at) // block * block:
             bad = find_bad(buffer[:got].reshape(-1, block), at // block, head.sequence, head.form)
@@ -107,13 +108,14 @@ def _check(path: Path) -> tuple[int, float]:
 
 
 def _scan(view: SimulatedView, captured: Captured) -> tuple[int, float]:
-    start = Place(1, 0)
-    reader = ThreadReader("bench", 1, view.identity, view.files, captured, start, slice_max=_SLICE)
-    events = 0
+    """Events, and MB a second behind the first slice: for that one a reader, which lives on, gets its memory."""
+    reader = ThreadReader("bench", 1, view.identity, view.files, captured, Place(1, 0), slice_max=_SLICE)
+    found = reader.next()
+    events, first = len(found.events) if isinstance(found, Lwn) else 0, reader.offset
     started = time.perf_counter()
     while (found := reader.next()) is not None:
         if isinstance(found, Lwn):
             events += len(found.events)
     seconds = time.perf_counter() - started
     reader.close()
-    return events, seconds
+    return events, (reader.offset - first) / 1e6 / seconds
