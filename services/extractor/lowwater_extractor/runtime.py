@@ -256,7 +256,9 @@ class _Session:
             self._publisher.commit(self._marks, all_at_end, now_us())
         self._marked_at = time.monotonic()
         metrics.BATCHES.labels(self._name).inc()
-        self._stream.acknowledge({t: m.resume for t, m in self._marks.items()})
+        if self._marks:
+            # one that is stopped before its first poll has nothing to say
+            self._stream.acknowledge({t: m.resume for t, m in self._marks.items()})
         self._extractor.answered()
         fail_point("extractor.acknowledged")
         orders = {t: m.order for t, m in self._marks.items()}
