@@ -25,7 +25,7 @@ cdef bint _is_utf8(const unsigned char* r, Py_ssize_t p, Py_ssize_t e) noexcept
 @cython.locals(
     head=cython.Py_ssize_t, i=cython.Py_ssize_t, first=cython.Py_ssize_t, p=cython.Py_ssize_t, column=cython.Py_ssize_t,
     serial=cython.longlong, byte=cython.int, flags=cython.int, what=cython.int, length=cython.longlong,
-    number=cython.longlong, place=cython.Py_ssize_t, half=cython.longlong,
+    number=cython.longlong, place=cython.Py_ssize_t,
 )
 cdef Py_ssize_t _put_record(
     const unsigned char* r, Py_ssize_t size, long long rowid, const unsigned char* program, Py_ssize_t columns,
@@ -33,7 +33,7 @@ cdef Py_ssize_t _put_record(
 ) noexcept
 
 @cython.locals(half=cython.longlong)
-cdef long long _signed(long long n) noexcept
+cdef long long _signed(long long n, long long size) noexcept
 
 @cython.locals(
     first=tuple, row=tuple, expected=cython.longlong, change_id=cython.longlong, txn=cython.longlong,
@@ -56,7 +56,7 @@ cdef Py_ssize_t _put_row(
 ) noexcept
 
 @cython.locals(
-    n=cython.longlong, place=cython.Py_ssize_t, byte=cython.longlong, half=cython.longlong, micros=cython.longlong,
+    n=cython.longlong, place=cython.Py_ssize_t, byte=cython.longlong, micros=cython.longlong,
     days=cython.longlong,
 )
 cdef Py_ssize_t _put_number(

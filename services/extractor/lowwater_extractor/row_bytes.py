@@ -170,9 +170,7 @@ def _put_record(
             continue
         if serial == 10 or serial == 11:
             return -1
-        length = (
-            serial - 12 >> 1 if serial > 11 else 0 if serial > 7 else serial if serial < 5 else 6 if serial == 5 else 8
-        )
+        length = _WIDTHS[serial] if serial < 12 else serial - 12 >> 1
         if length > size - p:
             return -1
         if what in (_TEXT, _BLOB):
@@ -189,13 +187,9 @@ def _put_record(
         number = serial - 8 if serial > 7 else 0
         for place in range(p, p + length):
             number = number << 8 | r[place]
-        if 0 < length < 8:
-            half: int = 1
-            half <<= 8 * length - 1
-            number = (number ^ half) - half
+        if 0 < serial < 7:
+            number = _signed(number, length)
         p += length
-        if serial == 6:
-            number = _signed(number)
         if what == _REAL and serial != 7 and (number >= _EXACT or number <= -_EXACT):
             return -1
         if flags & _HIDDEN:
@@ -213,10 +207,10 @@ def _put_record(
     return at if i == head and p == size else -1
 
 
-def _signed(n: int) -> int:
-    """What eight bytes mean; of C's numbers it is that already."""
+def _signed(n: int, size: int) -> int:
+    """What so many bytes mean whose highest bit is the sign. Of eight, C's numbers are that already."""
     half: int = 1
-    half <<= 63
+    half <<= 8 * size - 1
     return (n ^ half) - half
 
 
@@ -344,12 +338,8 @@ def _put_number(e: bytes, p: int, what: int, size: int, fraction: int, out: byte
         for place in range(size):
             byte: int = e[p + place]
             n |= byte << 8 * place
-        if what == _SIGNED and size < 8:
-            half: int = 1
-            half <<= 8 * size - 1
-            n = (n ^ half) - half
-        elif what == _SIGNED:
-            n = _signed(n)
+        if what == _SIGNED:
+            n = _signed(n, size)
         elif what == _DATE:
             n = _days_of(n >> 9, n >> 5 & 15, n & 31)
             if n == -_EPOCH_DAYS:

@@ -18,8 +18,9 @@ CREATE, UPDATE, DELETE = 0, 1, 2
 #: of a DECIMAL: more do not fit 64 bits
 DECIMAL_DIGITS_MAX = 18
 
-#: a buffer for changes; a larger row goes the plain way
-_OUT_BYTES = 256 << 10
+#: a change is written here, and copied out: one buffer for all tables, of which there may be ten thousand. A larger row
+#: goes the plain way
+_OUT = bytearray(256 << 10)
 #: of a column beside its value: its branch, and the longest varint; twice, for an update
 _COLUMN_ROOM = 2 * 12
 _CHANGE_ROOM = 32
@@ -50,7 +51,7 @@ def column(what: What, *needs: int) -> bytes:
 
 
 class Program:
-    """A table's program, and the buffer that its changes are written to."""
+    """A table's program, the buffer that changes are written to, and how much of it a row may take."""
 
     __slots__ = ("code", "columns", "header", "out", "room")
 
@@ -58,9 +59,9 @@ class Program:
         self.code = b"".join(columns)
         self.columns = len(columns)
         self.header = header
-        self.out = bytearray(_OUT_BYTES)
+        self.out = _OUT
         #: the bytes that a row of the log may have
-        self.room = _OUT_BYTES - _CHANGE_ROOM - _COLUMN_ROOM * (len(columns) + 1)
+        self.room = len(_OUT) - _CHANGE_ROOM - _COLUMN_ROOM * (len(columns) + 1)
 
 
 def program(
