@@ -87,6 +87,18 @@ def test_names_of_what_was_handed_over_read_as_they_were_written(names: list[str
     assert list(ahead.names.values()) == names[3:]
 
 
+def test_names_that_come_again_after_a_restart_are_not_counted_twice() -> None:
+    ahead = Ahead.unpack(Ahead({n: f"{_A}:{n}" for n in range(11, 16)}).pack(), 12)
+    ahead.add(12, [f"{_A}:{n}" for n in (13, 14, 15, 16)])
+    assert ahead.names == {n: f"{_A}:{n}" for n in range(13, 17)}
+    ahead.forget(14)
+    assert ahead.names == {15: f"{_A}:15", 16: f"{_A}:16"}
+    ahead.forget(16)
+    assert not ahead
+    ahead.add(20, [f"{_A}:1"])
+    assert ahead.names == {21: f"{_A}:1"}
+
+
 def test_names_that_follow_one_another_are_one_range() -> None:
     ahead = Ahead()
     ahead.add(100, [f"{_A}:{n}" for n in range(1, 10_001)])

@@ -105,33 +105,49 @@ class Ahead:
     """
 
     def __init__(self, names: Mapping[int, str] | None = None) -> None:
-        self.names = dict(names or {})
+        #: (count, head of the name, its number, how many follow): a poll may hold ten thousand groups
+        self._runs: list[tuple[int, str, int, int]] = []
+        for count, name in sorted((names or {}).items()):
+            self.add(count - 1, [name])
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    @property
+    def names(self) -> dict[int, str]:
+        return {count + n: f"{head}{first + n}" for count, head, first, size in self._runs for n in range(size)}
 
     def add(self, count: int, names: Iterable[str]) -> None:
-        """Those of the counts from `count` + 1 on."""
-        self.names.update(enumerate(names, count + 1))
+        """Those of the counts from `count` + 1 on. What is known already has come again, after a restart."""
+        last, head, first, size = self._runs.pop() if self._runs else (0, "", 0, 0)
+        for at, name in enumerate(names, count + 1):
+            if at < last + size:
+                continue
+            new_head, number = _head(name)
+            if size and (at, new_head, number) == (last + size, head, first + size):
+                size += 1
+                continue
+            if size:
+                self._runs.append((last, head, first, size))
+            last, head, first, size = at, new_head, number, 1
+        if size:
+            self._runs.append((last, head, first, size))
 
     def forget(self, count: int) -> None:
         """A position with this count is durable."""
-        self.names = {n: name for n, name in self.names.items() if n > count}
+        left = ((max(0, count + 1 - at), at, head, first, size) for at, head, first, size in self._runs)
+        self._runs = [(at + n, head, first + n, size - n) for n, at, head, first, size in left if n < size]
 
     def pack(self) -> bytes:
-        """Numbers of both kinds that follow one another become a range."""
-        runs: list[list[Any]] = []
-        for count, name in sorted(self.names.items()):
-            head, number = _head(name)
-            if runs and [*runs[-1][:2], runs[-1][2] + runs[-1][3]] == [count - runs[-1][3], head, number]:
-                runs[-1][3] += 1
-            else:
-                runs.append([count, head, number, 1])
-        return json.dumps(runs).encode()
+        return json.dumps(self._runs).encode()
 
     @classmethod
     def unpack(cls, data: bytes, behind: int) -> Ahead:
         """What of it lies behind the count of the position."""
-        runs = json.loads(data)
-        found = {count + n: f"{head}{first + n}" for count, head, first, size in runs for n in range(size)}
-        return cls({count: name for count, name in found.items() if count > behind})
+        found = cls()
+        found._runs = [(count, head, first, size) for count, head, first, size in json.loads(data)]
+        found.forget(behind)
+        return found
 
 
 def _head(name: str) -> tuple[str, int]:

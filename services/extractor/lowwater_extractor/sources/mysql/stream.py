@@ -21,7 +21,7 @@ from lowwater_extractor.sources.mysql.assemble import THREAD, Assembler
 from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.mysql.charsets import Decoders
 from lowwater_extractor.sources.mysql.config import MysqlConfig
-from lowwater_extractor.sources.mysql.place import Ahead, Place, Resume
+from lowwater_extractor.sources.mysql.place import Place, Resume
 from lowwater_extractor.sources.mysql.relations import RelationMaker
 from lowwater_extractor.sources.mysql.replication import Replication
 from lowwater_extractor.sources.mysql.server import log_end
@@ -59,7 +59,7 @@ class MysqlStream:
         self._ahead = ahead_of(encoders.notes, resume)
         self._assembler = Assembler(
             source, maker, self._space, config.spill_bytes_max, resume,
-            is_mariadb=server.is_mariadb, ahead=Ahead(self._ahead.names),
+            is_mariadb=server.is_mariadb, ahead=self._ahead,
             leaves_out=config.xa_at_start == "leave_out",
         )  # fmt: skip
         self._replication = Replication(config, source, server, resume.start)
@@ -133,7 +133,7 @@ class MysqlStream:
             metrics.show(self._source, self._server_end, Place(self._assembler.file, self._assembler.position))
             is_due = now - self._moved_at >= MOVE_SECONDS and self._at_end()
             # a number without a group is behind all that is not durable: what is read again has the same numbers
-            if is_due and not self._assembler.committed and not self._assembler.names and not self._ahead.names:
+            if is_due and not self._assembler.committed and not self._assembler.names and not self._ahead:
                 self._moved_at = now
                 self._assembler.move_on()
                 self._resume = self._assembler.resume.pack()
