@@ -6,8 +6,8 @@ export PYTHON
 
 BIN := .venv/bin
 MEMBERS := $(wildcard shared/pyproject.toml services/*/pyproject.toml spark/pyproject.toml)
-# what Cython compiles: the loops with C types beside them
-COMPILED := $(wildcard services/*/setup.py) $(shell find services shared -name '*.pxd' | sed 'p;s/pxd$$/py/')
+# what is compiled: the loops with C types beside them, by Cython, and a plugin of the Kafka client
+COMPILED := $(wildcard services/*/setup.py services/*/*/*.c) $(shell find services shared -name '*.pxd' | sed 'p;s/pxd$$/py/')
 
 # Stamps: a step is done again only when what it was made from has changed.
 VENV := .venv/.lowwater-stamp

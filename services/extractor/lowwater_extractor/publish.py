@@ -14,8 +14,7 @@ from itertools import islice
 from zlib import crc32
 
 from lowwater import topics, tracing
-from lowwater.bus.producer import TransactionalProducer
-from lowwater.codec.varint import SMALL, SMALL_END, long
+from lowwater.codec.varint import long
 from lowwater.config import BatchConfig
 from lowwater.errors import MarkBrokenError, RowTooLargeError
 from lowwater.failpoints import fail_point
@@ -36,16 +35,12 @@ from lowwater.records import (
 )
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.encoders import RegisteredEncoders
-from lowwater_extractor.source import SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor.slab import ROWS, Slab
+from lowwater_extractor.slab_producer import SlabProducer
+from lowwater_extractor.source import Frame, SourceTransaction, ThreadMark, ThreadState
 
 #: how long a source that is behind may fill one batch
 FILL_SECONDS_MAX = 1.0
-#: changes handed to the client at once
-SLAB = 5_000
-#: seq 0 … 8191 as varints
-_SEQS = SMALL[0::2]
-SMALL_COUNT = 500
-_SMALL_SEQS = _SEQS[1 : SMALL_COUNT + 1]
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -57,7 +52,7 @@ class Publisher:
     """The Kafka transactions of one session; thrown away with its producer."""
 
     def __init__(
-        self, producer: TransactionalProducer, codec: RecordCodec, encoders: RegisteredEncoders, batch: BatchConfig,
+        self, producer: SlabProducer, codec: RecordCodec, encoders: RegisteredEncoders, batch: BatchConfig,
         partitions: int, position: Position, clock: SourceClock,
     ) -> None:  # fmt: skip
         #: if they have changed since the last position
@@ -68,8 +63,8 @@ class Publisher:
         self._encoders = encoders
         self._batch = batch
         self._partitions = partitions
-        self._slab = min(SLAB, batch.count_max)
-        self._small_count = min(SMALL_COUNT, batch.count_max - 1)
+        #: changes that are taken at once
+        self._step = min(ROWS, batch.count_max)
         self._commit_head = codec.commit_head(position.source)
         self._topic = topics.changes(position.source)
         self._position = position
@@ -78,7 +73,8 @@ class Publisher:
             t.thread: ThreadMark(t.thread, t.mark, t.resume, ThreadState(t.state), False) for t in position.threads
         }
         self._clock = clock
-        self._messages: list[list[dict[str, bytes]]] = [[] for _ in range(partitions)]
+        #: what is not handed over yet, by partition
+        self._slabs: dict[int, Slab] = {}
         #: the last one that was abandoned, with its attempt
         self._abandoned: dict[tuple[int, str], int] = {}
         self._is_begun = False
@@ -142,17 +138,12 @@ class Publisher:
         key = self._key(transaction.thread, transaction.txid)
         partition = partition_of(key, self._partitions)
         before = self.bytes_total
-        if self._position.in_progress is None and self._is_small(transaction):
-            # nearly all transactions are small: their changes and their commit go in one piece
-            last = [h + s + b for (h, b), s in zip(transaction.changes, _SMALL_SEQS, strict=False)]
-            count, checksum = len(last), sum(map(crc32, last))
-        else:
-            last = []
-            count, checksum = self._add_changes(transaction, key, partition)
+        count, checksum = self._add_changes(transaction, key, partition)
         clock_us = self._clock.of_commit(transaction.commit_ts_us, now_us)
         ends = (transaction.commit_ts_us, clock_us, count, checksum)
-        last.append(self._commit_head + commit_behind_source(thread, transaction.txid, transaction.order, *ends))
-        self._put(last, key, partition)
+        self._put(
+            self._commit_head + commit_behind_source(thread, transaction.txid, transaction.order, *ends), key, partition
+        )
         if self._position.in_progress is not None and self._is_in_progress(transaction):
             self._position = replace(self._position, in_progress=None)
         self._published[thread] = transaction.order
@@ -160,49 +151,79 @@ class Publisher:
         self.changes_total += count
         return self.bytes_total - before
 
-    def _is_small(self, transaction: SourceTransaction) -> bool:
-        return transaction.count <= self._small_count and transaction.size_bytes <= self._batch.bytes_max
-
     def _add_changes(self, transaction: SourceTransaction, key: bytes, partition: int) -> tuple[int, int]:
-        values = self._values(transaction)
         count = checksum = 0
         if self._position.in_progress is not None and self._is_in_progress(transaction):
-            count, checksum = self._behind_prefix(transaction, key, partition)
-            values = self._values(transaction, count)
-        for slab in values:
-            checksum += sum(map(crc32, slab))
-            count += len(slab)
-            self._put(slab, key, partition)
+            count, checksum = self._behind_prefix(transaction)
+        for frames in self._steps(transaction, count):
+            checksum += self._put_changes(frames, count + 1, key, partition)
+            count += len(frames)
             if self.is_full and count < transaction.count:
                 self._commit_prefix(transaction, count, checksum)
         return count, checksum
 
-    def _values(self, transaction: SourceTransaction, start: int = 0, stop: int | None = None) -> Iterator[list[bytes]]:
-        """Values with their seq, a slab at a time: of large rows about as many as make a batch."""
-        frames = islice(iter(transaction.changes), start, stop)
-        size = min(self._slab, 1 + self._batch.bytes_max * transaction.count // max(1, transaction.size_bytes))
-        seq = start + 1
-        while slab := list(islice(frames, size)):
-            if seq + len(slab) < SMALL_END // 2:
-                yield [h + s + b for (h, b), s in zip(slab, _SEQS[seq : seq + len(slab)], strict=True)]
-            else:
-                yield [h + long(n) + b for n, (h, b) in enumerate(slab, seq)]
-            seq += len(slab)
+    def _steps(self, transaction: SourceTransaction, start: int, stop: int | None = None) -> Iterator[list[Frame]]:
+        """Some changes at a time: of large rows about as many as make a batch."""
+        changes = transaction.changes
+        size = min(self._step, 1 + self._batch.bytes_max * transaction.count // max(1, transaction.size_bytes))
+        if start == 0 and stop is None and type(changes) is list and len(changes) <= size:
+            # nearly all transactions are small
+            if changes:
+                yield changes
+            return
+        frames = islice(iter(changes), start, stop)
+        while step := list(islice(frames, size)):
+            yield step
 
-    def _put(self, values: list[bytes], key: bytes, partition: int) -> None:
-        size = sum(map(len, values))
-        if size > topics.MESSAGE_BYTES_MAX and max(map(len, values)) > topics.MESSAGE_BYTES_MAX:
-            self._refuse_row(values)
-        messages = self._messages[partition]
-        messages += [{"key": key, "value": value} for value in values]
+    def _put_changes(self, frames: list[Frame], seq: int, key: bytes, partition: int) -> int:
+        """Changes that follow each other, the first with this `seq`; their checksum."""
+        slab = self._slab(partition)
+        done = checksum = 0
+        while True:
+            size, summed = slab.size, slab.checksum
+            done += slab.add_changes(key, frames, done, seq + done)
+            checksum += slab.checksum - summed
+            self._count(slab.size - size)
+            if done == len(frames):
+                break
+            if slab.count:
+                self._hand_over(partition)
+                continue
+            # larger than a slab
+            header, body = frames[done]
+            value = header + long(seq + done) + body
+            checksum += crc32(value)
+            self._put_alone(value, key, partition)
+            done += 1
+        self.batch_count += len(frames)
+        return checksum
+
+    def _put(self, value: bytes, key: bytes, partition: int) -> None:
+        """A record that is no change."""
+        if self._slab(partition).add(key, value):
+            self._count(len(value))
+        else:
+            self._hand_over(partition)
+            self._put_alone(value, key, partition)
+        self.batch_count += 1
+
+    def _put_alone(self, value: bytes, key: bytes, partition: int) -> None:
+        if len(value) > topics.MESSAGE_BYTES_MAX:
+            self._refuse_row(value)
+        self._producer.produce(self._topic, key, value, partition)
+        self._count(len(value))
+
+    def _slab(self, partition: int) -> Slab:
+        slab = self._slabs.get(partition)
+        if slab is None:
+            slab = self._slabs[partition] = Slab()
+        return slab
+
+    def _count(self, size: int) -> None:
         self.batch_bytes += size
         self.bytes_total += size
-        self.batch_count += len(values)
-        if len(messages) >= SLAB:
-            self._hand_over()
 
-    def _refuse_row(self, values: list[bytes]) -> None:
-        value = max(values, key=len)
+    def _refuse_row(self, value: bytes) -> None:
         raise RowTooLargeError(
             f"a row of {len(value)} bytes is beyond the {topics.MESSAGE_BYTES_MAX} that a message may have: "
             f"{self._encoders.row_key(value)}",
@@ -240,15 +261,15 @@ class Publisher:
         open_ = self._position.in_progress
         return open_ is not None and (open_.thread, open_.txid) == (transaction.thread, transaction.txid)
 
-    def _behind_prefix(self, transaction: SourceTransaction, key: bytes, partition: int) -> tuple[int, int]:
+    def _behind_prefix(self, transaction: SourceTransaction) -> tuple[int, int]:
         """Where to go on: behind the prefix if it is the same as before, else at the beginning."""
         open_ = self._position.in_progress
         assert open_ is not None
         count = checksum = 0
         if open_.changes <= transaction.count:
-            for slab in self._values(transaction, 0, open_.changes):
-                checksum += sum(map(crc32, slab))
-                count += len(slab)
+            for frames in self._steps(transaction, 0, open_.changes):
+                checksum += sum(crc32(h + long(seq) + b) for seq, (h, b) in enumerate(frames, count + 1))
+                count += len(frames)
         if (count, checksum) == (open_.changes, open_.checksum):
             return count, checksum
         self.abandon()
@@ -275,7 +296,7 @@ class Publisher:
         self._begin()
         key = self._key(open_.thread, open_.txid)
         record = self._codec.encode(Abandon(open_.txid, open_.attempt))
-        self._put([record], key, partition_of(key, self._partitions))
+        self._put(record, key, partition_of(key, self._partitions))
         self._abandoned = {(open_.thread, open_.txid): open_.attempt}
         self._position = replace(self._position, in_progress=None)
         fail_point("extractor.abandon_produced")
@@ -314,7 +335,7 @@ class Publisher:
         for mark in marks.values():
             # no mark below the last is sent
             self._marks[mark.thread] = mark._replace(order=max(mark.order, self.mark(mark.thread)))
-        self._hand_over()
+        self._hand_all_over()
         fail_point("extractor.batch_produced")
         threads = tuple(MarkedThread(t, m.order, m.state.value) for t, m in sorted(self._marks.items()))
         record = self._codec.encode(Mark(self._position.epoch, self._clock.of_mark(all_at_end, now_us), threads))
@@ -326,7 +347,7 @@ class Publisher:
             self._commit()
 
     def _commit(self) -> None:
-        self._hand_over()
+        self._hand_all_over()
         self._producer.flush()
         threads = tuple(
             ThreadPosition(t, m.resume, self.published(t), m.order, m.state.value)
@@ -356,8 +377,12 @@ class Publisher:
             self._is_begun = True
             self._began_at = time.monotonic()
 
-    def _hand_over(self) -> None:
-        for partition, messages in enumerate(self._messages):
-            if messages:
-                self._producer.produce_batch(self._topic, messages, partition)
-                self._messages[partition] = []
+    def _hand_over(self, partition: int) -> None:
+        slab = self._slabs[partition]
+        self._producer.produce_slab(self._topic, slab, partition)
+        slab.clear()
+
+    def _hand_all_over(self) -> None:
+        for partition, slab in self._slabs.items():
+            if slab.count:
+                self._hand_over(partition)

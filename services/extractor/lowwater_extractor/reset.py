@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from lowwater import config, topics
 from lowwater.bus.admin import Admin
 from lowwater.bus.consumer import read_to_end
-from lowwater.bus.producer import TransactionalProducer
 from lowwater.config import Settings
 from lowwater.errors import ConfigError, LowwaterError
 from lowwater.positions import Order
@@ -24,6 +23,7 @@ from lowwater.service import EXIT_ERROR, EXIT_STOPPED
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.encoders import RegisteredEncoders, column_rules
 from lowwater_extractor.publish import Publisher
+from lowwater_extractor.slab_producer import SlabProducer
 from lowwater_extractor.sources import open_source
 
 
@@ -77,7 +77,7 @@ def _own(settings: Settings, name: str) -> Iterator[tuple[Publisher | None, set[
     admin.ensure([*topics.shared_topics(), *topics.source_topics(name, source)])
     store = open_store(settings)
     codec = store.record_codec()
-    producer = TransactionalProducer(settings.kafka, f"lowwater.{name}")
+    producer = SlabProducer(settings.kafka, f"lowwater.{name}")
     try:
         producer.init()
         messages, _ = read_to_end(settings.kafka, topics.positions(name))

@@ -15,7 +15,6 @@ from prometheus_client import Counter
 
 from lowwater import topics
 from lowwater.bus.consumer import read_to_end
-from lowwater.bus.producer import TransactionalProducer
 from lowwater.config import Settings
 from lowwater.control import ControlReader
 from lowwater.errors import IncarnationError, LowwaterError, SourceLostError
@@ -32,6 +31,7 @@ from lowwater_extractor.copy_rules import LandedChunks
 from lowwater_extractor.encoders import RegisteredEncoders, check_rules, column_rules
 from lowwater_extractor.lead import LeadLimit
 from lowwater_extractor.publish import Publisher
+from lowwater_extractor.slab_producer import SlabProducer
 from lowwater_extractor.source import Polled, Source, Stream, ThreadMark
 from lowwater_extractor.sources import open_source
 
@@ -66,7 +66,7 @@ class Extractor(SessionService):
     def _run_session(self) -> bool:
         source = self._source
         metrics.SESSIONS.labels(self.name).inc()
-        producer = TransactionalProducer(self.kafka, f"lowwater.{self.name}", self.health.tick)
+        producer = SlabProducer(self.kafka, f"lowwater.{self.name}", self.health.tick)
         stream: Stream | None = None
         copies: Copies | None = None
         try:

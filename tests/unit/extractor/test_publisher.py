@@ -19,6 +19,7 @@ from lowwater.record_codec import RecordCodec, decode_commit, decode_mark, recor
 from lowwater.records import Abandon, Commit, InProgress, Mark, Position
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.publish import Publisher
+from lowwater_extractor.slab import Slab
 from lowwater_extractor.source import Frame, SourceTransaction, ThreadMark, ThreadState
 
 PARTITIONS = 3
@@ -62,9 +63,9 @@ class FakeProducer:
             assert self._flushed == len(self._open), "the position is produced after a flush"
         self._open.append((topic, partition, value))
 
-    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> None:
+    def produce_slab(self, topic: str, slab: Slab, partition: int) -> None:
         assert self._open is not None
-        self._open += [(topic, partition, message["value"]) for message in messages]
+        self._open += [(topic, partition, message["value"]) for message in slab.messages()]
 
     def flush(self) -> None:
         assert self._open is not None

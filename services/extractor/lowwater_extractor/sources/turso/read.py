@@ -18,7 +18,7 @@ from lowwater.records import Chunk
 from lowwater_extractor.sources.turso import catalogue
 from lowwater_extractor.sources.turso.assemble import COMMIT_MINOR
 from lowwater_extractor.sources.turso.config import TursoConfig
-from lowwater_extractor.sources.turso.connect import DOUBT_SECONDS, Database, named_errors
+from lowwater_extractor.sources.turso.connect import DOUBT_SECONDS, Database, Select, named_errors
 from lowwater_extractor.sources.turso.definitions import CellType, Definition, Definitions, quoted
 from lowwater_extractor.sources.turso.rows import published_value
 from lowwater_extractor.sources.turso.view import Bounds
@@ -79,18 +79,18 @@ def _batches(
             hint="a new plan comes",
         )
     with named_errors(source, f"read {definition.full_name}"):
-        cursor = database.connection.execute(_query(definition, bounds, reads), _parameters(bounds))
+        found = database.select(_query(definition, bounds, reads), _parameters(bounds))
         try:
-            while steps := list(islice(_steps(cursor, definition, reads, schema), BATCH_ROWS // STEP_ROWS)):
+            while steps := list(islice(_steps(found, definition, reads, schema), BATCH_ROWS // STEP_ROWS)):
                 arrays = [pa.concat_arrays(column) for column in zip(*steps, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         finally:
-            cursor.close()
+            found.close()
     database.check_shared()
 
 
-def _steps(cursor: Any, definition: Definition, reads: list[Read], schema: pa.Schema) -> Iterator[list[pa.Array]]:
-    while rows := cursor.fetchmany(STEP_ROWS):
+def _steps(found: Select, definition: Definition, reads: list[Read], schema: pa.Schema) -> Iterator[list[pa.Array]]:
+    while rows := found.fetch(STEP_ROWS):
         columns = zip(reads, zip(*rows, strict=True), schema, strict=True)
         yield [_array(definition, read, column, field) for read, column, field in columns]
 

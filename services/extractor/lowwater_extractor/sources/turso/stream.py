@@ -151,9 +151,9 @@ class TursoStream:
         size, count, known, is_whole = 0, 0, self._last.at > 0, True
         count_max = max(FETCH_ROWS, self._config.read_bytes // self._row_bytes)
         with named_errors(self._source, "read the changes"):
-            cursor = self._database.connection.execute(self._rows, (self._last.at, count_max))
+            found = self._database.select(self._rows, (self._last.at, count_max))
             try:
-                while size < self._config.read_bytes and ((rows := cursor.fetchmany(FETCH_ROWS)) or known):
+                while size < self._config.read_bytes and ((rows := found.fetch(FETCH_ROWS)) or known):
                     is_whole = self._follows(rows, known)
                     if not is_whole:
                         break
@@ -162,7 +162,7 @@ class TursoStream:
                     count += len(rows)
                     known = False
             finally:
-                cursor.close()
+                found.close()
         self._database.check_shared()
         if is_whole:
             self._doubted_at = None
