@@ -11,6 +11,8 @@ HOT = (
     "lowwater_extractor.slab",
     "lowwater_extractor.sources.mysql.split",
     "lowwater_extractor.sources.oracle.redo.event_list",
+    "lowwater_extractor.sources.oracle.redo.lwns",
+    "lowwater_extractor.sources.oracle.redo.usual",
     "lowwater_extractor.sources.oracle.redo.walk",
 )
 

@@ -134,11 +134,13 @@ class EventMaker:
     def _events(self, work: _Work, records: Records, found: Found) -> list[tuple[int, list[Event]]]:
         """(LWN, its events), in order."""
         payload, lwns = work.payload, work.lwns
-        place = found.place if records.ordered.all() else found.place + _moved(payload, lwns, records)[found.record]
-        order = np.argsort(place)
-        found = found.at(order)
+        place = found.place
+        if not records.ordered.all():
+            place = place + _moved(payload, lwns, records)[found.record]
+            order = np.argsort(place)
+            place, found = place[order], found.at(order)
         where = records.lwn_of(found.record)
-        place = place[order] - lwns.start[where] * payload.step
+        place = place - lwns.start[where] * payload.step
         untimed = np.flatnonzero((found.value == 0) & ((found.code == COMMIT) | (found.code == ROLLBACK)))
         for at in untimed.tolist():
             found.value[at] = self._epoch(int(lwns.time[where[at]]))

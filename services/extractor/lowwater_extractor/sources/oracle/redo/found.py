@@ -37,7 +37,7 @@ class Problem(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Events side by side, in no order."""
+    """Events side by side."""
 
     record: Ints
     #: the vector that the event stands at, and the bytes that it carries
@@ -60,10 +60,10 @@ class Keys:
 
     def __init__(self, keys: Iterable[int]) -> None:
         # the last one is never looked for: it makes every search end inside
-        self._sorted = np.array([*sorted(set(keys)), 1 << 62], np.int64)
+        self.sorted = np.array([*sorted(set(keys)), 1 << 62], np.int64)
 
     def has(self, keys: Ints) -> NDArray[np.bool_]:
-        return np.asarray(self._sorted[np.searchsorted(self._sorted, keys)] == keys)
+        return np.asarray(self.sorted[np.searchsorted(self.sorted, keys)] == keys)
 
 
 def idle_events(found: Found, lwn: Ints) -> NDArray[np.bool_]:

@@ -5,19 +5,18 @@ Positions in here are bytes of the payload: the blocks put together without thei
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lowwater_extractor.sources.oracle.redo import lwns as chain
 from lowwater_extractor.sources.oracle.redo import walk
 from lowwater_extractor.sources.oracle.redo.blocks import Bytes
 from lowwater_extractor.sources.oracle.redo.layout import (
     BLOCK_HEAD,
-    LWN_HEAD,
     RECORD_HEAD,
     VECTOR_HEAD,
-    VLD_LWN,
     Format,
 )
 
@@ -65,6 +64,28 @@ class PickRoom(NamedTuple):
         return cls(record, at, stop, first, fields, opcode, container, np.empty(most, np.uint8), before)
 
 
+class EventRoom(NamedTuple):
+    """Columns of events, as `usual.list_usual` fills them."""
+
+    record: Ints
+    place: Ints
+    stop: Ints
+    container: Ints
+    xid: Words
+    code: Ints
+    value: Ints
+    flags: Ints
+    split: Ints
+
+    @classmethod
+    def of(cls, most: int) -> EventRoom:
+        record, place, stop, container, code, value, flags, split = (np.empty(most, np.int64) for _ in range(8))
+        return cls(record, place, stop, container, np.empty(most, np.uint64), code, value, flags, split)
+
+    def before(self, count: int) -> EventRoom:
+        return EventRoom(*(column[:count] for column in self))  # type: ignore[arg-type]  # each keeps its own type
+
+
 class Payload:
     """The blocks of one slice without their headers, seen as bytes and as numbers of the file's order."""
 
@@ -85,6 +106,7 @@ class Payload:
         #: room for what the walks find in it; memory that is made anew for each slice costs more than they do
         self.record_room = RecordRoom.of(len(self.raw) // RECORD_HEAD)
         self.pick_room = PickRoom.of(len(self.raw) // VECTOR_HEAD)
+        self.event_room = EventRoom.of(len(self.raw) // VECTOR_HEAD)
         #: offset of the first record, of each block
         self.first: Ints = np.zeros(0, np.int64)
         self.size = 0
@@ -97,11 +119,6 @@ class Payload:
         if not self.u16.dtype.isnative:
             self.words, self.longs = self.u16.astype(np.uint16), self.u32.astype(np.uint32)
         self.first = (blocks[:, 12:14].view(f"{self.form.order}u2")[:, 0] & 0x7FFF).astype(np.int64)
-
-
-def _as_rows(pieces: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    rows: NDArray[Any] = pieces.view(dtype).reshape(len(pieces), -1)
-    return rows
 
 
 class Lwns(NamedTuple):
@@ -144,59 +161,20 @@ def find_lwns(blocks: Bytes, form: Format) -> tuple[Lwns, int] | Damage:
 
     `blocks` are good ones, as `blocks.find_bad` says it.
     """
-    order, count = form.order, len(blocks)
-    lengths = blocks[:, BLOCK_HEAD + 28 : BLOCK_HEAD + 32].view(f"{order}u4")[:, 0]
-    start = _lwn_starts(blocks, lengths, order)
-    here = _lwn_heads(blocks, start)
-    wrong = _not_lwn(here, order)
-    if wrong.any():
-        return Damage(int(start[int(np.argmax(wrong))]) * form.payload, "no LWN begins here")
-    stop = start + _u32(here, 28, order)
-    wanted = 0
-    if len(stop) and stop[-1] > count:
-        wanted = int(stop[-1] - start[-1])
-        start, stop, here = start[:-1], stop[:-1], here[:-1]
-    lwns = Lwns(start, stop, _scns(here, 40, order), _scns(here, 56, order), _u32(here, 64, order))
-    members = here[:, 26:28].view(f"{order}u2")[:, 0]
-    if (members == 1).all():
+    is_big, raw = form.order == ">", blocks.reshape(-1).data
+    found = chain.count_lwns(raw, form.block_size, len(blocks), is_big)
+    if found < 0:
+        return Damage((-1 - found) * form.payload, "no LWN begins here")
+    columns = np.empty((chain.COLUMNS, found), np.uint64)
+    chain.list_lwns(raw, form.block_size, found, is_big, columns.reshape(-1).data)
+    start, stop, time, number, members = (columns[place].view(np.int64) for place in (0, 1, 4, 5, 6))
+    wanted, whole = 0, found
+    if found and stop[-1] > len(blocks):
+        wanted, whole = int(stop[-1] - start[-1]), found - 1
+    lwns = Lwns(start, stop, columns[2], columns[3], time).before(whole)
+    if (members[:whole] == 1).all():
         return lwns, wanted
-    return _join_groups(lwns, _u16(here, 24, order), _u16(here, 26, order), wanted, form)
-
-
-def _lwn_heads(blocks: Bytes, start: Ints) -> Bytes:
-    """The long record headers at the start of these blocks, each copied as one piece."""
-    size = blocks.shape[1]
-    pieces = np.ndarray((len(blocks),), f"V{LWN_HEAD}", blocks.data, BLOCK_HEAD, (size,))
-    return _as_rows(pieces[start], np.uint8)
-
-
-def _lwn_starts(blocks: Bytes, lengths: NDArray[Any], order: str) -> Ints:
-    """The blocks that begin an LWN, the last one perhaps without having all of its own.
-
-    They are guessed by how such a block looks, all at once. Only the lengths prove it; if they do not fit the guess,
-    the LWNs are gone through one by one.
-    """
-    looks = blocks[:, 12:14].view(f"{order}u2")[:, 0] & 0x7FFF == BLOCK_HEAD
-    looks &= blocks[:, BLOCK_HEAD + 4] & VLD_LWN != 0
-    start = np.flatnonzero(looks)
-    if len(start) and start[0] == 0:
-        stop = start + lengths[start]
-        if (stop[:-1] == start[1:]).all() and stop[-1] >= len(blocks):
-            return start
-    starts: list[int] = []
-    at, listed = 0, lengths.tolist()
-    while at < len(blocks):
-        starts.append(at)
-        at += listed[at] or len(blocks)
-    return np.array(starts, np.int64)
-
-
-def _not_lwn(heads: Bytes, order: str) -> NDArray[np.bool_]:
-    """An LWN's first record has the long header; its length stands there twice."""
-    wrong: NDArray[np.bool_] = (heads[:, 4] & VLD_LWN) == 0
-    wrong |= _u32(heads, 28, order) != _u32(heads, 32, order)
-    wrong |= (_u32(heads, 0, order) < LWN_HEAD) | (_u32(heads, 28, order) == 0)
-    return wrong
+    return _join_groups(lwns, number[:whole], members[:whole], wanted, form)
 
 
 def _join_groups(lwns: Lwns, number: Ints, members: Ints, wanted: int, form: Format) -> tuple[Lwns, int] | Damage:
@@ -220,22 +198,6 @@ def _join_groups(lwns: Lwns, number: Ints, members: Ints, wanted: int, form: For
     head, tail = np.array(first, np.int64), np.array(last, np.int64)
     upper = np.maximum.reduceat(lwns.upper[: int(tail[-1]) + 1], head) if first else lwns.upper[head]
     return Lwns(lwns.start[head], lwns.stop[tail], lwns.scn[head], upper, lwns.time[head]), wanted
-
-
-def _u16(rows: Bytes, at: int, order: str) -> Ints:
-    return rows[:, at : at + 2].view(f"{order}u2")[:, 0].astype(np.int64)
-
-
-def _u32(rows: Bytes, at: int, order: str) -> Ints:
-    return rows[:, at : at + 4].view(f"{order}u4")[:, 0].astype(np.int64)
-
-
-def _scns(rows: Bytes, at: int, order: str) -> Words:
-    base = _u32(rows, at, order).astype(np.uint64)
-    high = _u16(rows, at + 4, order).astype(np.uint64)
-    last = _u16(rows, at + 6, order).astype(np.uint64)
-    flagged = base | last << np.uint64(32) | (high & np.uint64(0x7FFF)) << np.uint64(48)
-    return np.where(high & np.uint64(0x8000), flagged, base | high << np.uint64(32))
 
 
 # --- records -------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from lowwater_extractor.sources.oracle.redo.layout import (
 from lowwater_extractor.sources.oracle.redo.opcodes import Kind
 from lowwater_extractor.sources.oracle.redo.picks import Picks, Wanted
 from lowwater_extractor.sources.oracle.redo.scan import Ints, Records, Words
+from lowwater_extractor.sources.oracle.redo.usual import list_usual
 
 #: what the vectors before a row in its record were, if not a captured 5.1 (which is ≥ 0)
 _NONE, _OTHER_UNDO, _HIDDEN_UNDO = -1, -2, -3
@@ -54,9 +55,33 @@ class Sieve:
         }
 
     def find(self, picks: Picks, records: Records) -> Found | None:
-        """All events; `problems` has what stops the source."""
+        """All events, in the order of the payload; `problems` has what stops the source."""
         self._payload = picks.payload
         self.problems: list[Problem] = []
+        if not len(picks.at):
+            return None
+        if records.ordered.all() and (usual := self._usual(picks)) is not None:
+            return usual
+        found = self._unusual(picks, records)
+        return None if found is None else found.at(np.argsort(found.place))
+
+    def _usual(self, picks: Picks) -> Found | None:
+        """None: the columns have to be gone through."""
+        payload, room = picks.payload, picks.payload.event_room
+        count = list_usual(
+            payload.view, payload.words.data, payload.longs.data, payload.big, self._objects.sorted.data,
+            self._low.sorted.data, self._containers.sorted.data, self._newest, _IS_ROW.view(np.uint8).data,
+            *(column.data for column in picks[1:]), *(column.data for column in room),
+        )  # fmt: skip
+        if count < 0:
+            return None
+        of = room.before(count)
+        # what an event carries begins at its own vector
+        return Found(
+            of.record, of.place, of.place, of.stop, of.container, of.xid, of.code, of.value, of.flags, of.split
+        )  # fmt: skip
+
+    def _unusual(self, picks: Picks, records: Records) -> Found | None:
         self._found: list[Found] = []
         self._changes(picks)
         for kind, action in self._actions.items():

@@ -1,0 +1,214 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
+"""Events of picked vectors, where all is as usual: rows with their undo, begins, commits. Compiled as `walk` is.
+
+This is what `Sieve` does with whole columns, one vector after the other. Whatever is not in here, or not as it should
+be (a rollback, DDL, an encrypted vector, a row without undo, an object that is new), is left to the sieve, for the
+whole slice: it takes it, or says what is wrong with it. `list_usual` then answers -1.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+Buffer = memoryview
+
+#: numbers of the format, as `layout` and `opcodes` have them
+_VECTOR_HEAD: Final = 32
+_TYP_ENCRYPTED: Final = 0x80
+_ROW_UNDO: Final = 0x0B01
+_LOCK: Final = 0x0B04
+_SESSION_START: Final = 0x0513
+_SESSION_ON: Final = 0x0514
+_SESSION_SYSTEM: Final = 0x0A
+_ROLLED_BACK: Final = 0x04
+#: a 5.4 has no more fields than these
+_COMMIT_FIELDS_MAX: Final = 4
+
+#: kinds of a vector, as `opcodes.Kind` has them
+_PASSED: Final = 0
+_UNDO: Final = 1
+_ROW: Final = 2
+_BEGIN: Final = 3
+_COMMIT: Final = 4
+_SESSION: Final = 7
+_UNKNOWN: Final = 10
+
+#: of events, as `codes` has them
+_CODE_ROW: Final = 0x8000_0000
+_CODE_BEGIN: Final = 0x52 << 16
+_CODE_COMMIT: Final = 0x54 << 16
+_CODE_ROLLBACK: Final = 0x55 << 16
+_FLAG_SYSTEM: Final = 1
+_FLAG_BIG_ENDIAN: Final = 1
+
+#: where a session's flags stand: so many fields before them
+_START_FIELD: Final = 10
+_ON_FIELD: Final = 2
+
+
+def _has(keys: Buffer, key: int) -> bool:
+    """Whether a sorted column has it; its last key is greater than any that is looked for."""
+    low: int = 0
+    high: int = len(keys) - 1
+    while low < high:
+        middle: int = low + high >> 1
+        if keys[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return keys[low] == key
+
+
+def _field(words: Buffer, at: int, first: int, number: int) -> int:
+    """Where the field with this number begins, counted from 0; it is there."""
+    for place in range(number):
+        first += words[(at + _VECTOR_HEAD + 2 >> 1) + place] + 3 & ~3
+    return first
+
+
+def _xid(segment: int, slot: int, sequence: int) -> int:
+    high: int = segment & 0xFFFF
+    return high << 48 | slot << 32 | sequence
+
+
+def _tell(code: Buffer, value: Buffer, start: int, stop: int, session: int) -> None:
+    """Begins know the session that speaks in their record."""
+    for event in range(start, stop):
+        if code[event] == _CODE_BEGIN:
+            value[event] = session
+            if session & _SESSION_SYSTEM:
+                code[event] = _CODE_BEGIN | _FLAG_SYSTEM
+
+
+def list_usual(
+    raw: Buffer,
+    words: Buffer,
+    longs: Buffer,
+    is_big: bool,
+    objects: Buffer,
+    low: Buffer,
+    containers: Buffer,
+    newest: int,
+    is_row: Buffer,
+    record_of: Buffer,
+    at_of: Buffer,
+    stop_of: Buffer,
+    first_of: Buffer,
+    fields_of: Buffer,
+    opcode_of: Buffer,
+    container_of: Buffer,
+    kind_of: Buffer,
+    before_of: Buffer,
+    event_record: Buffer,
+    event_place: Buffer,
+    event_stop: Buffer,
+    event_container: Buffer,
+    event_xid: Buffer,
+    event_code: Buffer,
+    event_value: Buffer,
+    event_flags: Buffer,
+    event_split: Buffer,
+) -> int:
+    """Fills the columns of events, in the order of the payload; how many they are, or -1."""
+    count: int = 0
+    #: the event of the undo before this vector; -1: it has none
+    open_event: int = -1
+    record: int = -1
+    first_event: int = 0
+    #: what is said of the session in this record; -1: nothing is
+    session: int = -1
+    is_on: bool = False
+    for pick in range(len(at_of)):
+        kind: int = kind_of[pick]
+        if kind == _PASSED:
+            continue
+        if record_of[pick] != record:
+            if session >= 0:
+                _tell(event_code, event_value, first_event, count, session)
+            record = record_of[pick]
+            first_event = count
+            session = -1
+            is_on = False
+        at: int = at_of[pick]
+        first: int = first_of[pick]
+        container: int = container_of[pick]
+        if kind == _UNDO:
+            open_event = -1
+            ktub: int = before_of[pick]
+            if ktub < 0:
+                return -1
+            number: int = longs[ktub >> 2]
+            if not _has(objects, container << 32 | number):
+                if number > newest and _has(containers, container):
+                    return -1
+                continue
+            operation: int = raw[ktub + 16] << 8 | raw[ktub + 17]
+            if operation != _ROW_UNDO:
+                return -1
+            open_event = count
+            event_code[count] = _CODE_ROW
+            event_value[count] = number
+            event_stop[count] = stop_of[pick]
+            event_xid[count] = _xid(words[first + 8 >> 1], words[first + 10 >> 1], longs[first + 12 >> 2])
+            event_flags[count] = _FLAG_BIG_ENDIAN if is_big else 0
+        elif kind == _ROW:
+            opcode: int = opcode_of[pick]
+            if before_of[pick] < 0:
+                # locks and links of blocks may stand alone; a row does not change without undo
+                is_change: bool = is_row[opcode] != 0 and opcode != _LOCK
+                is_hidden: bool = raw[at + 21] & _TYP_ENCRYPTED != 0
+                if (is_change or is_hidden) and _has(low, container << 16 | words[at + 22 >> 1]):
+                    return -1
+                continue
+            if open_event < 0:
+                # of an object that is not captured
+                continue
+            if not is_row[opcode] or raw[at + 21] & _TYP_ENCRYPTED:
+                return -1
+            if event_code[open_event] == _CODE_ROW:
+                event_code[open_event] = _CODE_ROW | opcode
+                event_split[open_event] = event_stop[open_event] - event_place[open_event] >> 2
+            event_stop[open_event] = stop_of[pick]
+            continue
+        elif kind in (_BEGIN, _COMMIT):
+            if not _has(containers, container):
+                continue
+            number = longs[first + 4 >> 2]
+            if kind == _BEGIN and number == 0:
+                # it extends the undo of a transaction
+                continue
+            event_xid[count] = _xid(words[at + 2 >> 1] - 15 >> 1, words[first >> 1], number)
+            event_stop[count] = at
+            event_code[count] = _CODE_BEGIN
+            event_value[count] = event_flags[count] = 0
+            if kind == _COMMIT:
+                flags: int = raw[first + 16]
+                fields: int = fields_of[pick]
+                event_code[count] = _CODE_ROLLBACK if flags & _ROLLED_BACK else _CODE_COMMIT
+                event_flags[count] = flags
+                # the time is the last of its few fields, if that has the size of one; 0: it is the LWN's
+                if 1 < fields <= _COMMIT_FIELDS_MAX and words[(at + _VECTOR_HEAD >> 1) + fields] == 4:
+                    event_value[count] = longs[stop_of[pick] - 4 >> 2]
+        elif kind == _SESSION:
+            opcode = opcode_of[pick]
+            if opcode == _SESSION_ON and fields_of[pick] > _ON_FIELD:
+                session = words[_field(words, at, first, _ON_FIELD) >> 1]
+                is_on = True
+            elif opcode == _SESSION_START and fields_of[pick] > _START_FIELD and not is_on:
+                session = words[_field(words, at, first, _START_FIELD) >> 1]
+            continue
+        elif kind == _UNKNOWN:
+            opcode = opcode_of[pick]
+            if _has(low, container << 16 | words[at + 22 >> 1]) or (opcode >> 8 == 5 and _has(containers, container)):
+                return -1
+            continue
+        else:
+            return -1
+        event_record[count] = record
+        event_place[count] = at
+        event_container[count] = container
+        event_split[count] = 0
+        count += 1
+    if session >= 0:
+        _tell(event_code, event_value, first_event, count, session)
+    return count
