@@ -111,15 +111,21 @@ def bare_seconds(program: str, *arguments: str) -> float:
 
 
 def watch_changes(extractor: Service, wanted: int) -> float:
-    """Changes a second, from the first that is seen to the last."""
-    first: tuple[float, int] | None = None
+    """Changes a second, from the first status that is seen to the last one before the end.
+
+    A service shows its status twice a second, as it is at that moment. Only the last one, with all that was wanted, may
+    be shown half a second after it came true.
+    """
+    seen: list[tuple[float, int]] = []
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         done = (extractor.status() or {}).get("changes", 0)
-        if done and first is None:
-            first = time.monotonic(), done
-        if first is not None and done >= wanted:
-            return float(done - first[1]) / (time.monotonic() - first[0])
+        if done and (not seen or done > seen[-1][1]):
+            seen.append((time.monotonic(), done))
+        if done >= wanted:
+            # of a run that was too short for that, all
+            last = seen[-2] if len(seen) > 3 else seen[-1]
+            return (last[1] - seen[0][1]) / max(last[0] - seen[0][0], 0.001)
         time.sleep(0.05)
     raise TimeoutError("the extractor did not come to the end")
 

@@ -7,6 +7,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 HOT = (
+    "lowwater_extractor.frames",
     "lowwater_extractor.row_bytes",
     "lowwater_extractor.slab",
     "lowwater_extractor.sources.mysql.split",

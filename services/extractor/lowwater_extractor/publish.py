@@ -35,6 +35,7 @@ from lowwater.records import (
 )
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.encoders import RegisteredEncoders
+from lowwater_extractor.frames import Frames
 from lowwater_extractor.slab import ROWS, Slab
 from lowwater_extractor.slab_producer import SlabProducer
 from lowwater_extractor.source import Frame, SourceTransaction, ThreadMark, ThreadState
@@ -155,9 +156,35 @@ class Publisher:
         count = checksum = 0
         if self._position.in_progress is not None and self._is_in_progress(transaction):
             count, checksum = self._behind_prefix(transaction)
+        if not count and isinstance(transaction.changes, Frames):
+            return self._add_frames(transaction, transaction.changes, key, partition)
         for frames in self._steps(transaction, count):
             checksum += self._put_changes(frames, count + 1, key, partition)
             count += len(frames)
+            if self.is_full and count < transaction.count:
+                self._commit_prefix(transaction, count, checksum)
+        return count, checksum
+
+    def _add_frames(
+        self, transaction: SourceTransaction, frames: Frames, key: bytes, partition: int
+    ) -> tuple[int, int]:
+        """As above, of changes that lie in one memory."""
+        slab = self._slab(partition)
+        count = checksum = place = 0
+        while count < len(frames):
+            rows, size, summed = slab.count, slab.size, slab.checksum
+            place = slab.add_frames(key, frames, place, self._step, count + 1)
+            taken = slab.count - rows
+            checksum += slab.checksum - summed
+            self._count(slab.size - size)
+            if not taken and slab.count:
+                self._hand_over(partition)
+                continue
+            if not taken:
+                checksum += self._put_large(frames.frame(place), count + 1, key, partition)
+                place, taken = frames.behind(place), 1
+            count += taken
+            self.batch_count += taken
             if self.is_full and count < transaction.count:
                 self._commit_prefix(transaction, count, checksum)
         return count, checksum
@@ -189,14 +216,17 @@ class Publisher:
             if slab.count:
                 self._hand_over(partition)
                 continue
-            # larger than a slab
-            header, body = frames[done]
-            value = header + long(seq + done) + body
-            checksum += crc32(value)
-            self._put_alone(value, key, partition)
+            checksum += self._put_large(frames[done], seq + done, key, partition)
             done += 1
         self.batch_count += len(frames)
         return checksum
+
+    def _put_large(self, frame: Frame, seq: int, key: bytes, partition: int) -> int:
+        """A change that is larger than a slab; its checksum."""
+        header, body = frame
+        value = header + long(seq) + body
+        self._put_alone(value, key, partition)
+        return crc32(value)
 
     def _put(self, value: bytes, key: bytes, partition: int) -> None:
         """A record that is no change."""

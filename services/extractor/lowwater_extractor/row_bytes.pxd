@@ -1,6 +1,8 @@
 # The C types of row_bytes.py: without them it is the same, a hundred times slower.
 cimport cython
 
+from lowwater_extractor.frames cimport Frames
+
 cdef int _STEP, _HIDDEN, _NEVER_NULL, _ROWID, _WHAT
 cdef int _INTEGER, _REAL, _TEXT, _BLOB, _SIGNED, _UNSIGNED, _COPIED, _COUNTED, _TIMESTAMP, _DATETIME, _DATE, _DECIMAL
 cdef int _CREATE, _UPDATE, _DELETE, _INSERTED, _UPDATED, _DELETED
@@ -43,7 +45,7 @@ cdef long long _signed(long long n, long long size) noexcept
 )
 cpdef tuple take_changes(
     list rows, Py_ssize_t start, const unsigned char* program, Py_ssize_t columns, bint is_rowid_first, bytes header,
-    unsigned char* out, Py_ssize_t room, list frames,
+    unsigned char* out, Py_ssize_t room, Frames frames,
 )
 
 @cython.locals(

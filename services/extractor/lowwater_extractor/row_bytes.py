@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from lowwater_extractor.frames import Frames
+
 #: of programs, as `row_program` has them
 _STEP: Final = 4
 _HIDDEN: Final = 128
@@ -216,7 +218,7 @@ def _signed(n: int, size: int) -> int:
 
 def take_changes(
     rows: list[Any], start: int, program: bytes, columns: int, is_rowid_first: bool, header: bytes, out: bytearray,
-    room: int, frames: list[tuple[bytes, bytes]],
+    room: int, frames: Frames,
 ) -> tuple[int, int]:  # fmt: skip
     """Rows of Turso's log from `start` on, as far as they are usual changes of one table in one transaction, and their
     records have no more than `room` bytes. How many they were, and the bytes of the frames that were added for them."""
@@ -266,7 +268,7 @@ def take_changes(
             break
         out[at] = 0
         at = _put_long(out, at + 1, seconds * _MILLION)
-        frames.append((header, bytes(out[0:at])))
+        frames.put(header, out, at)
         total += at
         expected += 1
         count += 1

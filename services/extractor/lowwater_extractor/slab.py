@@ -13,6 +13,8 @@ from array import array
 from ctypes import addressof, c_char
 from typing import Final
 
+from lowwater_extractor.frames import Frames
+
 #: a message, as librdkafka has it (`rd_kafka_message_t` of a machine with 64 bits): so many words, and which is what
 _WORDS: Final = 9
 _PAYLOAD: Final = 3
@@ -23,6 +25,9 @@ _KEY_SIZE: Final = 6
 #: messages and bytes of a slab
 ROWS: Final = 4096
 ROOM: Final = 1 << 20
+#: of `Frames`: the size of a frame, and its header
+_FRAME_SIZE: Final = 4
+_HEADER: Final = 5
 #: the longest `seq`
 _SEQ_MAX: Final = 10
 
@@ -71,6 +76,22 @@ def _put(out: bytearray, at: int, data: bytes, size: int) -> int:
     return at + size
 
 
+def _put_part(out: bytearray, at: int, data: bytearray, start: int, stop: int) -> int:
+    for place in range(stop - start):
+        out[at + place] = data[start + place]
+    return at + stop - start
+
+
+def _put_seq(out: bytearray, at: int, seq: int) -> int:
+    left = 2 * seq
+    while left > 127:
+        out[at] = left & 127 | 128
+        left >>= 7
+        at += 1
+    out[at] = left
+    return at + 1
+
+
 class Slab:
     """Filled, handed over, cleared; its memory stays where it is."""
 
@@ -110,24 +131,51 @@ class Slab:
                 break
             begin = at
             at = _put(self._memory, at, header, len(header))
-            left = 2 * seq
-            while left > 127:
-                self._memory[at] = left & 127 | 128
-                left >>= 7
-                at += 1
-            self._memory[at] = left
-            at = _put(self._memory, at + 1, body, len(body))
+            at = _put_seq(self._memory, at, seq)
+            at = _put(self._memory, at, body, len(body))
             checksum += _crc32(self._memory, begin, at, _TABLES)
             self._list(row, begin, at, key_at, key_size)
             row += 1
             seq += 1
             number += 1
         if number > start:
-            self.size += at - key_at - key_size
-            self.checksum += checksum
-            self._at = at
-            self.count = row
+            self._added(row, at, key_at + key_size, checksum)
         return number - start
+
+    def add_frames(self, key: bytes, frames: Frames, place: int, most: int, seq: int) -> int:
+        """The frames from this place on, as many as there is room for, and at most so many: the place behind them."""
+        at = self._put_key(key)
+        if at < 0:
+            return place
+        key_at = self._at
+        key_size = at - key_at
+        row = self.count
+        stop = min(self._rows, row + most)
+        checksum = 0
+        while place < frames._end and row < stop:
+            behind = frames.behind(place)
+            place += _FRAME_SIZE
+            if behind - place + _SEQ_MAX > self._room - at:
+                place -= _FRAME_SIZE
+                break
+            begin = at
+            at = _put_part(self._memory, at, frames._memory, place, place + _HEADER)
+            at = _put_seq(self._memory, at, seq)
+            at = _put_part(self._memory, at, frames._memory, place + _HEADER, behind)
+            checksum += _crc32(self._memory, begin, at, _TABLES)
+            self._list(row, begin, at, key_at, key_size)
+            place = behind
+            row += 1
+            seq += 1
+        if row > self.count:
+            self._added(row, at, key_at + key_size, checksum)
+        return place
+
+    def _added(self, count: int, at: int, begin: int, checksum: int) -> None:
+        self.size += at - begin
+        self.checksum += checksum
+        self._at = at
+        self.count = count
 
     def add(self, key: bytes, value: bytes) -> bool:
         """A record that is no change: whether there was room for it."""

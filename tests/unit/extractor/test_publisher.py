@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 from zlib import crc32
 
@@ -18,6 +19,7 @@ from lowwater.positions import ORDER_MIN, Order
 from lowwater.record_codec import RecordCodec, decode_commit, decode_mark, record_schemas
 from lowwater.records import Abandon, Commit, InProgress, Mark, Position
 from lowwater_extractor.clock import SourceClock
+from lowwater_extractor.frames import Frames
 from lowwater_extractor.publish import Publisher
 from lowwater_extractor.slab import Slab
 from lowwater_extractor.source import Frame, SourceTransaction, ThreadMark, ThreadState
@@ -97,6 +99,14 @@ def _transaction(scn: int, count: int = 2, *, thread: int = 1, text: str = "row"
     changes = [(HEADER, f"{text}-{scn}-{number}".encode()) for number in range(count)]
     size = sum(len(h) + len(b) for h, b in changes)
     return SourceTransaction(thread, f"t{scn}", Order(scn, 1), scn * 1000, changes, size, count)
+
+
+def _packed(transaction: SourceTransaction) -> SourceTransaction:
+    """The same, with its changes in one memory."""
+    frames = Frames()
+    for frame in transaction.changes:
+        frames.append(frame)
+    return replace(transaction, changes=frames)
 
 
 def _mark(scn: int, thread: int = 1, resume: bytes = b"here") -> ThreadMark:
@@ -228,6 +238,26 @@ def test_of_large_rows_no_more_are_taken_at_once_than_make_a_batch() -> None:
     assert _commits(broker)[0].changes == 2000
 
 
+@pytest.mark.parametrize("batch", [{}, {"count_max": 10}, {"bytes_max": 100_000}], ids=str)
+@pytest.mark.parametrize("sizes", [[], [3], [0, 7, 9], [1] * 9000, [2_000_000, 5, 3_000_000, 2_000_000], [50_000] * 60])
+def test_changes_in_one_memory_are_published_as_others_are(sizes: list[int], batch: dict[str, int]) -> None:
+    changes = [(HEADER, bytes([number % 251]) * size) for number, size in enumerate(sizes)]
+    listed = SourceTransaction(1, "t5", Order(5, 1), 5000, changes, sum(sizes) + 5 * len(sizes), len(sizes))
+    found = []
+    for transaction in (listed, _packed(listed)):
+        broker = Broker()
+        publisher = _publisher(broker, FIRST, **batch)
+        size = publisher.add(_transaction(4), 9000)
+        size += publisher.add(transaction, 9000)
+        publisher.commit({1: _mark(5)}, all_at_end=False, now_us=9000)
+        found.append((broker.changes, size, publisher.changes_total, broker.position.threads))
+    assert found[0] == found[1]
+    # the two transactions may be in different partitions
+    values = [value for value in found[1][0] if value[:HEADER_SIZE] == HEADER and b"row-4-" not in value]
+    assert values == [HEADER + long(n) + body for n, (_, body) in enumerate(changes, 1)]
+    assert _commits(broker)[-1].checksum == sum(map(crc32, values))
+
+
 # -- larger than a batch ---------------------------------------------------------------------------------
 
 
@@ -250,10 +280,13 @@ def test_a_transaction_larger_than_a_batch_spans_kafka_transactions_and_the_posi
     assert [CODEC.record_type(v) for v in broker.changes[3:]] == [None] * 20, "no mark inside"
 
 
-def test_after_a_crash_it_goes_on_behind_the_same_prefix() -> None:
+@pytest.mark.parametrize("form", [lambda each: each, _packed], ids=["listed", "packed"])
+def test_after_a_crash_it_goes_on_behind_the_same_prefix(
+    form: Callable[[SourceTransaction], SourceTransaction],
+) -> None:
     broker = Broker()
     again = _publisher(broker, _half_published(broker), count_max=10)
-    again.add(_transaction(5, count=25), 9000)
+    again.add(form(_transaction(5, count=25)), 9000)
     again.commit({1: _mark(5)}, all_at_end=False, now_us=9000)
     assert [seq for seq, _ in _rows(broker)] == list(range(1, 26)), "each change once"
     (commit,) = _commits(broker)

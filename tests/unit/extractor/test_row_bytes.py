@@ -24,6 +24,7 @@ from lowwater.codec.table import Column, Kind, TableSchema
 from lowwater.errors import LogUnknownError, LowwaterError
 from lowwater.ids import SchemaId
 from lowwater_extractor import row_bytes, row_program
+from lowwater_extractor.frames import Frames
 from lowwater_extractor.row_program import Program, What
 from lowwater_extractor.source import Frame
 from lowwater_extractor.sources.mysql import table_map as tm
@@ -73,11 +74,11 @@ def captured(kinds: Sequence[CellType], *, key: tuple[str, ...] = ("c0",), alias
 def taken(module: ModuleType, found: Captured, rows: list[Any]) -> tuple[int, int, list[Frame]]:
     q = found.quick
     assert q is not None
-    frames: list[Frame] = []
+    frames = Frames()
     first = not found.definition.key
     count, size = module.take_changes(rows, 0, q.code, q.columns, first, q.header, q.out, q.room, frames)
     assert size == sum(len(body) for _, body in frames)
-    return count, size, frames
+    return count, size, list(frames)
 
 
 def the_plain_way(found: Captured, row: tuple[Any, ...]) -> Frame | type[Exception]:

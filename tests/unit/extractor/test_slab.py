@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from tests.plain_form import plain_form
 
 from lowwater.codec.varint import long
+from lowwater_extractor import frames as frames_module
 from lowwater_extractor import slab
 from lowwater_extractor.source import Frame
 
-FORMS = pytest.mark.parametrize("form", [slab, plain_form(slab.__name__)], ids=["compiled", "plain"])
+PLAIN, PLAIN_FRAMES = plain_form(slab.__name__), plain_form(frames_module.__name__)
+FORMS = pytest.mark.parametrize("form", [slab, PLAIN], ids=["compiled", "plain"])
 HEADER = b"\0\0\0\x27\x10"
 
 frames = st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=40)), max_size=20)
@@ -23,6 +26,7 @@ frames = st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=40)), max_
 def test_it_is_compiled() -> None:
     """If not: `make setup` builds it."""
     assert str(slab.__file__).endswith(".so")
+    assert str(frames_module.__file__).endswith(".so")
 
 
 def _values(found: list[Frame], seq: int) -> list[bytes]:
@@ -90,3 +94,59 @@ def test_errors_are_those_of_the_client(form: ModuleType) -> None:
     made = form.Slab(3, 100)
     assert made.error(2) == 0
     assert made.address(1) - made.address(0) == 72
+
+
+# -- changes that lie in one memory ------------------------------------------------------------------------
+
+
+def _packed(form: ModuleType, found: list[Frame]) -> Any:
+    made = (PLAIN_FRAMES if form is PLAIN else frames_module).Frames()
+    for frame in found:
+        made.append(frame)
+    return made
+
+
+@FORMS
+@given(st.lists(st.binary(max_size=400), max_size=20))
+def test_frames_come_out_as_they_went_in(form: ModuleType, bodies: list[bytes]) -> None:
+    found = [(bytes([number]) * 5, body) for number, body in enumerate(bodies)]
+    made = _packed(form, found)
+    assert (list(made), len(made)) == (found, len(found))
+    made.clear()
+    assert (list(made), len(made)) == ([], 0)
+    assert made.put(HEADER, bytearray(b"only the first are taken"), 4) == 1
+    assert list(made) == [(HEADER, b"only")]
+    with pytest.raises(ValueError, match="another size"):
+        made.append((b"\0\0\0\x27", b""))
+
+
+@FORMS
+@given(
+    st.lists(st.integers(0, 70), max_size=30), st.integers(1, 12), st.integers(0, 300), st.integers(1, 9),
+    st.integers(1, 2**40),
+)  # fmt: skip
+def test_packed_frames_become_the_same_messages(
+    form: ModuleType, sizes: list[int], rows: int, room: int, most: int, seq: int
+) -> None:
+    found = [(HEADER, bytes([number]) * size) for number, size in enumerate(sizes)]
+    packed = _packed(form, found)
+    made = form.Slab(rows, room)
+    sent: list[bytes] = []
+    summed = place = done = 0
+    while done < len(found):
+        before, checksum = made.count, made.checksum
+        place = made.add_frames(b"key", packed, place, most, seq + done)
+        taken, summed = made.count - before, summed + made.checksum - checksum
+        assert taken <= most
+        done += taken
+        if not taken and not made.count:
+            header, body = packed.frame(place)
+            sent.append(header + long(seq + done) + body)
+            summed += crc32(sent[-1])
+            place, done = packed.behind(place), done + 1
+        elif not taken:
+            sent += [message["value"] for message in made.messages()]
+            made.clear()
+    sent += [message["value"] for message in made.messages()]
+    assert sent == _values(found, seq)
+    assert summed == sum(map(crc32, sent))

@@ -21,6 +21,7 @@ import structlog
 
 from lowwater.errors import CodecError, LogGapError, LogUnknownError, SourceError
 from lowwater.positions import Order
+from lowwater_extractor.frames import Frames
 from lowwater_extractor.row_bytes import take_changes
 from lowwater_extractor.source import Frame, SourceTransaction
 from lowwater_extractor.sources.turso.captured import COMMIT, DELETE, INSERT, UPDATE, Captured, MakeBody
@@ -77,7 +78,7 @@ class Assembler:
         self._committing = _NONE
         self._first = 0
         #: of the open transaction; None: there is none
-        self._frames: list[Frame] | None = None
+        self._frames: Frames | None = None
         self._bytes = 0
         self._large: Rows | None = None
         #: version 1 has no COMMIT: each change is a transaction
@@ -89,7 +90,7 @@ class Assembler:
         """As many changes at once as are of one table and as usual; the others one by one."""
         read_to = change_id = self.read_to
         time = size = 0
-        frames = [] if self._frames is None else self._frames
+        frames = Frames() if self._frames is None else self._frames
         captured, get = self._tables.captured, self._tables.captured.get
         at = 0
         try:
@@ -162,7 +163,7 @@ class Assembler:
 
     # -- transactions ------------------------------------------------------------------------------------
 
-    def _begin(self, change_id: int, txn: int) -> list[Frame]:
+    def _begin(self, change_id: int, txn: int) -> Frames:
         if self._frames is not None and self._commit is not None and txn == self._committing:
             # it goes on behind the COMMIT of a trigger
             self._txn, self._commit = txn, None
@@ -170,7 +171,7 @@ class Assembler:
         self._end(change_id)
         self._txn, self._first = txn, change_id
         self._bytes, self._large = 0, None
-        frames = self._frames = []
+        frames = self._frames = Frames()
         return frames
 
     def _committed(self, change_id: int, time: int, txn: int) -> None:
@@ -213,10 +214,10 @@ class Assembler:
     def _spill(self) -> None:
         if self._large is None:
             self._large = Rows(self._space, self._config.spill_bytes_max // 2)
-        frames = self._frames or []
-        for header, body in frames:
-            self._large.add(header + body, 0)
-        frames.clear()
+        if self._frames is not None:
+            for header, body in self._frames:
+                self._large.add(header + body, 0)
+            self._frames.clear()
         self._bytes = 0
 
     def _without_commit(self, change_id: int) -> None:
