@@ -111,7 +111,8 @@ def warm_up(bench: Bench) -> None:
     bench.say("warming the broker up")
     settings = config.Settings(kafka=KafkaConfig(bootstrap_servers=bench.bootstrap_servers))
     values = [(n % PARTITIONS, b"key", n.to_bytes(80, "big")) for n in range(1_000_000)]
-    _raw(settings, "warm-up", values)
+    for number in range(3):
+        _raw(settings, f"warm-up-{number}", values)
 
 
 def _raw(settings: Settings, source: str, values: list[tuple[int, bytes, bytes]]) -> float:

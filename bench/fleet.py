@@ -80,14 +80,18 @@ class SourceFleet:
         ask = [str(Path(sys.executable).with_name("lowwater")), "source", "copy", self.name, table]
         subprocess.run([*ask, "--config", str(self.path)], capture_output=True, check=True)
 
-    def measure_stream(self, bench: Bench, what: str, changes: int, raw: float) -> float:
+    def stream(self, changes: int) -> tuple[float, float]:
+        """Changes a second, and the extractor's memory."""
         extractor = self.extractor()
         seen = watch_changes(extractor, changes)
         assert extractor.process is not None
         peak = peak_mb(extractor.process.pid)
         extractor.stop()
+        return seen, peak
+
+    def measure_stream(self, bench: Bench, what: str, changes: int, raw: float) -> None:
+        seen, peak = self.stream(changes)
         bench.add(Result(what, seen, "changes/s", raw, "ratio ≥ 0.5", peak))
-        return seen
 
     def measure_copy(self, bench: Bench, what: str, table: str, rows: int, raw: float) -> None:
         """Twice: in the first copy Spark starts its workers and compiles, which a table of hours would not notice."""

@@ -74,10 +74,14 @@ class File(SourceFleet):
         self._connection = turso.connect(str(self.file), isolation_level=None, experimental_features=FEATURES)
         self._connection.execute(_TABLE).fetchall()
         capture(self._connection)
-        settings = {
+        self._config = {
             "path": str(self.file), "tables": ["main.*"], "spill_directory": str(bench.directory / "spill"), **config
         }  # fmt: skip
-        super().__init__(bench, name, "turso", settings, lake=lake)
+        super().__init__(bench, name, "turso", self._config, lake=lake)
+
+    def beside(self, bench: Bench) -> SourceFleet:
+        """Another source that reads the same file."""
+        return SourceFleet(bench, f"{self.name}-beside", "turso", self._config, lake=False)
 
     def fill(self, first: int, last: int, per_transaction: int) -> None:
         for start in range(first, last + 1, per_transaction):
@@ -93,19 +97,22 @@ class File(SourceFleet):
 
 
 def stream(bench: Bench) -> None:
+    """Twice, each beside a bare reader, and the better one of both: the machine is not the same for a minute."""
     changes = int(2_000_000 * bench.scale)
     file = File(bench, copy_tables=False)
-    extractor = file.extractor()
-    file.wait_for_capture()
-    extractor.stop()
+    sources = [file, file.beside(bench)]
+    for source in sources:
+        extractor = source.extractor()
+        source.wait_for_capture()
+        extractor.stop()
     bench.say(f"{changes:,} rows, 1,000 a transaction")
     file.fill(1, changes, 1_000)
-    raw = changes / min(file.bare(_LOG) for _ in range(2))
     sent = changes / bare_seconds(_SEND, str(file.file), _LOG, FEATURES, bench.bootstrap_servers)
-    found = file.measure_stream(bench, "turso: table of changes → changes topic", changes, raw)
-    # Kafka's client alone takes longer for a row than the engine does
-    name = "turso: the same, beside its rows handed to Kafka as they are"
-    bench.add(Result(name, found, "changes/s", sent, "ratio ≥ 0.5"))
+    rounds = [(changes / file.bare(_LOG), *source.stream(changes)) for source in sources]
+    raw, found, peak = (max(column) for column in zip(*rounds, strict=True))
+    bench.add(Result("turso: table of changes → changes topic", found, "changes/s", raw, "ratio ≥ 0.5", peak))
+    name = "turso: the same, beside its rows handed to `produce_batch` as they are"
+    bench.add(Result(name, found, "changes/s", sent))
 
 
 def copy(bench: Bench) -> None:
