@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from lowwater.bus.admin import Admin
 from lowwater.bus.consumer import read_to_end
+from lowwater.codec.varint import long
 from lowwater.config import KafkaConfig
-from lowwater.errors import BusFatalError, FencedError, TopicMissingError
+from lowwater.errors import BusError, BusFatalError, FencedError, TopicMissingError
 from lowwater.topics import Topic
 from lowwater_extractor import slab_producer
 from lowwater_extractor.slab import Slab
@@ -34,17 +36,20 @@ def producer(config: KafkaConfig, unique: str) -> Iterator[SlabProducer]:
     made.close()
 
 
-def _slab(count: int, size: int = 10) -> Slab:
+def _slab(count: int, start: int = 0) -> Slab:
     made = Slab()
-    assert made.add_changes(b"key", [(HEADER, b"%0*d" % (size, number)) for number in range(count)], 0, 1) == count
+    frames = [(HEADER, b"%010d" % number) for number in range(start, start + count)]
+    assert made.add_changes(b"key", frames, 0, start + 1) == count
     return made
 
 
 def _numbers(config: KafkaConfig, topic: str) -> list[int]:
     messages, _ = read_to_end(config, topic)
     assert all(message.key() == b"key" for message in messages)
-    # behind the header, and a seq of one or two bytes
-    return [int((message.value() or b"")[-10:]) for message in messages]
+    values = [message.value() or b"" for message in messages]
+    numbers = [int(value[-10:]) for value in values]
+    assert values == [HEADER + long(number + 1) + b"%010d" % number for number in numbers]
+    return numbers
 
 
 def _send(producer: SlabProducer, topic: str, slab: Slab) -> None:
@@ -58,10 +63,10 @@ def _send(producer: SlabProducer, topic: str, slab: Slab) -> None:
 
 
 def _send_on(producer: SlabProducer, topic: str) -> None:
-    for _ in range(100):
+    """Without a flush, whose answer would say it, too."""
+    for _ in range(500):
         producer.produce_slab(topic, _slab(10), 0)
-        producer.flush()
-        producer.commit()
+        time.sleep(0.01)
 
 
 def test_the_client_takes_them_as_they_are(config: KafkaConfig, unique: str, producer: SlabProducer) -> None:
@@ -88,7 +93,14 @@ def test_a_full_queue_is_waited_for(config: KafkaConfig, unique: str) -> None:
     ticks: list[int] = []
     producer = SlabProducer(config, unique, lambda: ticks.append(1))
     producer.init()
-    _send(producer, unique, _slab(4000))
+    producer.begin()
+    for start in range(0, 4000, 1000):
+        # as a change that is larger than a slab is, and a mark
+        producer.produce_slab(unique, _slab(999, start), 0)
+        alone = HEADER + long(start + 1000) + b"%010d" % (start + 999)
+        producer.produce(unique, b"key", alone, 0)
+    producer.flush()
+    producer.commit()
     producer.close()
     assert ticks, "it was full"
     assert _numbers(config, unique) == [*range(4000)]
@@ -99,6 +111,18 @@ def test_a_partition_that_is_not_there_has_its_own_error(unique: str, producer: 
     producer.begin()
     with pytest.raises(TopicMissingError, match="partition"):
         producer.produce_slab(unique, _slab(10), 7)
+
+
+def test_a_message_that_is_refused_alone_is_named(config: KafkaConfig, unique: str) -> None:
+    config = config.model_copy(update={"client": {"message.max.bytes": "2000"}})
+    producer = SlabProducer(config, unique)
+    producer.init()
+    producer.begin()
+    made = Slab()
+    made.add_changes(b"key", [(HEADER, b"x" * size) for size in (10, 5000, 10, 10)], 0, 1)
+    with pytest.raises(BusError, match="too large"):
+        producer.produce_slab(unique, made, 0)
+    producer.close()
 
 
 def test_who_was_fenced_is_told_so(config: KafkaConfig, unique: str, producer: SlabProducer) -> None:

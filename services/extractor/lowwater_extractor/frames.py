@@ -15,6 +15,7 @@ SIZE_BYTES: Final = 4
 HEADER_BYTES: Final = 5
 #: of a transaction with few changes, of which there may be many
 _FIRST_BYTES: Final = 160
+_GROWN_BYTES_MAX: Final = 1 << 22
 
 
 class Frames:
@@ -58,12 +59,14 @@ class Frames:
         return self._count
 
     def clear(self) -> None:
+        # what was large goes back: others have waited for it
+        self._memory = bytearray(_FIRST_BYTES)
         self._end = 0
         self._count = 0
 
     def _grow(self, more: int) -> None:
-        # twice as much each time, so that nothing is moved more than once or twice
-        self._memory.extend(bytes(max(len(self._memory), more)))
+        # twice as much each time, so that little is moved, up to a limit, so that little is left empty
+        self._memory.extend(bytes(max(min(len(self._memory), _GROWN_BYTES_MAX), more)))
 
     def behind(self, at: int) -> int:
         """The place behind the frame at this one, which begins there."""

@@ -169,11 +169,11 @@ class Publisher:
         self, transaction: SourceTransaction, frames: Frames, key: bytes, partition: int
     ) -> tuple[int, int]:
         """As above, of changes that lie in one memory."""
-        slab = self._slab(partition)
+        slab, most = self._slab(partition), self._step_of(transaction)
         count = checksum = place = 0
         while count < len(frames):
             rows, size, summed = slab.count, slab.size, slab.checksum
-            place = slab.add_frames(key, frames, place, self._step, count + 1)
+            place = slab.add_frames(key, frames, place, most, count + 1)
             taken = slab.count - rows
             checksum += slab.checksum - summed
             self._count(slab.size - size)
@@ -189,10 +189,12 @@ class Publisher:
                 self._commit_prefix(transaction, count, checksum)
         return count, checksum
 
+    def _step_of(self, transaction: SourceTransaction) -> int:
+        """How many changes are taken at a time: of large rows about as many as make a batch."""
+        return min(self._step, 1 + self._batch.bytes_max * transaction.count // max(1, transaction.size_bytes))
+
     def _steps(self, transaction: SourceTransaction, start: int, stop: int | None = None) -> Iterator[list[Frame]]:
-        """Some changes at a time: of large rows about as many as make a batch."""
-        changes = transaction.changes
-        size = min(self._step, 1 + self._batch.bytes_max * transaction.count // max(1, transaction.size_bytes))
+        changes, size = transaction.changes, self._step_of(transaction)
         if start == 0 and stop is None and type(changes) is list and len(changes) <= size:
             # nearly all transactions are small
             if changes:

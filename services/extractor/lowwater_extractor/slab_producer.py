@@ -37,6 +37,8 @@ class _Library:
 
     def __init__(self, path: str) -> None:
         client = ctypes.CDLL(confluent_kafka.cimpl.__file__)
+        if b"plugins" not in _features(client):
+            raise ValueError("this client was built without plugins")
         plugin = ctypes.CDLL(path)
         add = ctypes.cast(client.rd_kafka_conf_interceptor_add_on_new, ctypes.c_void_p)
         ctypes.c_void_p.in_dll(plugin, "lowwater_add_on_new").value = add.value
@@ -50,6 +52,16 @@ class _Library:
         self.topic_destroy.argtypes = [ctypes.c_void_p]
         self.produce_batch = client.rd_kafka_produce_batch
         self.produce_batch.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
+
+
+def _features(client: ctypes.CDLL) -> list[bytes]:
+    """What the client was built with."""
+    client.rd_kafka_conf_new.restype = ctypes.c_void_p
+    conf = ctypes.c_void_p(client.rd_kafka_conf_new())
+    found, size = ctypes.create_string_buffer(1024), ctypes.c_size_t(1024)
+    client.rd_kafka_conf_get(conf, b"builtin.features", found, ctypes.byref(size))
+    client.rd_kafka_conf_destroy(conf)
+    return found.value.split(b",")
 
 
 @cache
@@ -71,7 +83,7 @@ class SlabProducer(TransactionalProducer):
         self._library = _library()
         settings = {}
         if self._library is not None:
-            others = resolve(kafka.client[_PLUGINS]) + ";" if _PLUGINS in kafka.client else ""
+            others = resolve(kafka.client[_PLUGINS]).rstrip(";") + ";" if _PLUGINS in kafka.client else ""
             settings[_PLUGINS] = others + self._library.path
         super().__init__(kafka, transactional_id, tick, **settings)
         #: librdkafka's own; it lives as long as Python's client does
@@ -87,8 +99,10 @@ class SlabProducer(TransactionalProducer):
             done += self._hand_over(self._library, topic, slab, done, partition)
             if done < slab.count:
                 # with its queue full it takes nothing that comes behind: what it has taken is the beginning
-                refused = KafkaError(slab.error(done))
-                if refused.code() != KafkaError._QUEUE_FULL:
+                if slab.error(done) != KafkaError._QUEUE_FULL:
+                    # else it may be any of them
+                    refused = KafkaError(next(filter(None, map(slab.error, range(slab.count)))))
+                    self._hear_fatal(refused)
                     raise as_bus_error(refused, f"produce to {topic}")
                 self._wait()
 

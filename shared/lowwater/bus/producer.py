@@ -30,6 +30,8 @@ _NO_RETRY_SECONDS = RETRY_BACKOFF_SECONDS * 0.7
 OFFSETS_SECONDS = 10.0
 #: after a slower end, the client's own counters tell; they come this often
 STATISTICS_SECONDS = 0.2
+#: until the client has said which fatal error it has met
+_FATAL_SECONDS = 1.0
 #: the broker's default maximum
 TRANSACTION_TIMEOUT_SECONDS = 900
 
@@ -107,6 +109,7 @@ class TransactionalProducer:
             except BufferError:
                 self._wait()
             except KafkaException as error:
+                self._hear_fatal(error.args[0])
                 raise as_bus_error(error, f"produce to {topic}") from error
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int = -1) -> None:
@@ -115,6 +118,7 @@ class TransactionalProducer:
             try:
                 queued = self._producer.produce_batch(topic, messages, partition)
             except KafkaException as error:
+                self._hear_fatal(error.args[0])
                 raise as_bus_error(error, f"produce to {topic}") from error
             if queued == len(messages):
                 return
@@ -122,9 +126,16 @@ class TransactionalProducer:
             for message in left:
                 refused = message.pop("_error")
                 if refused.code() != KafkaError._QUEUE_FULL:
+                    self._hear_fatal(refused)
                     raise as_bus_error(refused, f"produce to {topic}")
             messages = left
             self._wait()
+
+    def _hear_fatal(self, refused: KafkaError) -> None:
+        """Behind a fatal error every message is refused, for that alone: which one it was the client tells by itself.
+        Who was fenced must not take over again."""
+        if refused.code() == KafkaError._FATAL:
+            self._poll(_FATAL_SECONDS)
 
     def _poll(self, seconds: float) -> None:
         self._call("hear from the broker", lambda: self._producer.poll(seconds))

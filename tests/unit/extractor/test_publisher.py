@@ -14,7 +14,7 @@ from lowwater.codec.varint import long, read_long
 from lowwater.codec.wire import HEADER_SIZE
 from lowwater.config import BatchConfig
 from lowwater.errors import MarkBrokenError, RowTooLargeError
-from lowwater.ids import SchemaId
+from lowwater.ids import SchemaId, transaction_id
 from lowwater.positions import ORDER_MIN, Order
 from lowwater.record_codec import RecordCodec, decode_commit, decode_mark, record_schemas
 from lowwater.records import Abandon, Commit, InProgress, Mark, Position
@@ -38,6 +38,8 @@ class Broker:
 
     def __init__(self) -> None:
         self.transactions: list[list[Sent]] = []
+        #: of all that was produced to the changes topic: partition, key, value
+        self.produced: list[tuple[int, bytes, bytes]] = []
 
     @property
     def changes(self) -> list[bytes]:
@@ -63,11 +65,17 @@ class FakeProducer:
         assert self._open is not None
         if topic == POSITIONS:
             assert self._flushed == len(self._open), "the position is produced after a flush"
-        self._open.append((topic, partition, value))
+        self._take(topic, key, value, partition)
 
     def produce_slab(self, topic: str, slab: Slab, partition: int) -> None:
+        for message in slab.messages():
+            self._take(topic, message["key"], message["value"], partition)
+
+    def _take(self, topic: str, key: bytes, value: bytes, partition: int) -> None:
         assert self._open is not None
-        self._open += [(topic, partition, message["value"]) for message in slab.messages()]
+        if topic == CHANGES:
+            self._broker.produced.append((partition, key, value))
+        self._open.append((topic, partition, value))
 
     def flush(self) -> None:
         assert self._open is not None
@@ -238,6 +246,17 @@ def test_of_large_rows_no_more_are_taken_at_once_than_make_a_batch() -> None:
     assert _commits(broker)[0].changes == 2000
 
 
+def _check_keys(broker: Broker) -> None:
+    """All of a transaction is under its own key, in one partition, its commit at the end."""
+    for txid in ("t4", "t5"):
+        key = CODEC.key(transaction_id("rac", "i1", 1, txid))
+        ours = [(partition, value) for partition, found, value in broker.produced if found == key]
+        assert len({partition for partition, _ in ours}) == 1
+        kinds = [CODEC.record_type(value) for _, value in ours]
+        assert kinds == [None] * (len(ours) - 1) + [Commit]
+        assert decode_commit(ours[-1][1]).changes == len(ours) - 1
+
+
 @pytest.mark.parametrize("batch", [{}, {"count_max": 10}, {"bytes_max": 100_000}], ids=str)
 @pytest.mark.parametrize("sizes", [[], [3], [0, 7, 9], [1] * 9000, [2_000_000, 5, 3_000_000, 2_000_000], [50_000] * 60])
 def test_changes_in_one_memory_are_published_as_others_are(sizes: list[int], batch: dict[str, int]) -> None:
@@ -250,7 +269,9 @@ def test_changes_in_one_memory_are_published_as_others_are(sizes: list[int], bat
         size = publisher.add(_transaction(4), 9000)
         size += publisher.add(transaction, 9000)
         publisher.commit({1: _mark(5)}, all_at_end=False, now_us=9000)
-        found.append((broker.changes, size, publisher.changes_total, broker.position.threads))
+        found.append((broker.changes, size, publisher.changes_total, broker.position.threads, len(broker.transactions)))
+        _check_keys(broker)
+        assert size == sum(len(value) for _, key, value in broker.produced if key != CODEC.key("rac"))
     assert found[0] == found[1]
     # the two transactions may be in different partitions
     values = [value for value in found[1][0] if value[:HEADER_SIZE] == HEADER and b"row-4-" not in value]

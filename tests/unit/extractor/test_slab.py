@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from types import ModuleType
 from typing import Any
 from zlib import crc32
 
 import pytest
+from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.plain_form import plain_form
@@ -92,8 +94,11 @@ def test_another_record_has_room_or_not(form: ModuleType) -> None:
 @FORMS
 def test_errors_are_those_of_the_client(form: ModuleType) -> None:
     made = form.Slab(3, 100)
-    assert made.error(2) == 0
     assert made.address(1) - made.address(0) == 72
+    assert made.error(2) == 0
+    # as the client does it: 32 bits at the beginning of a message
+    ctypes.c_int32.from_address(made.address(2)).value = KafkaError._QUEUE_FULL
+    assert (made.error(1), made.error(2)) == (0, KafkaError._QUEUE_FULL)
 
 
 # -- changes that lie in one memory ------------------------------------------------------------------------

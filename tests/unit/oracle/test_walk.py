@@ -39,7 +39,11 @@ from lowwater_extractor.sources.oracle.redo.sieve import Sieve
 
 FORMS = [Format(), Format(order=">"), Format(block_size=1024)]
 CAPTURED = Captured.of([(CONTAINER, OBJECT)])
-WANTED = Sieve(CAPTURED).wanted
+#: several keys to search; an object (11) that nobody knows yet
+OTHERS = [
+    Captured.of([(CONTAINER, OBJECT), (CONTAINER, 8), (CONTAINER, 1), (2, 9), (7, OBJECT)]),
+    CAPTURED._replace(newest=10),
+]
 
 #: the walks over LWNs, over records and vectors, and over what was picked
 Walks = tuple[ModuleType, ModuleType, ModuleType]
@@ -71,7 +75,7 @@ def log(form: Format) -> bytes:
 
 
 @cache
-def usual_log(form: Format) -> bytes:
+def usual_log(form: Format, number: int = 9) -> bytes:
     """What nearly all redo is: rows with their undo, of captured objects and of others, begins, commits, sessions."""
     mine, other, both = (1, 1, 1), (2, 1, 7), (3, 5, 9)
     start = vector(0x0513, *(bytes(4) for _ in range(10)), b"\x00\x02" * 2, form=form)
@@ -79,13 +83,13 @@ def usual_log(form: Format) -> bytes:
     first = [
         record(10, begin(mine, form=form), start, *row_pair(mine, form=form)),
         record(10, begin(other, form=form), on, start),
-        record(11, begin(both, form=form), *row_pair(both, number=9, form=form)),
+        record(11, begin(both, form=form), *row_pair(both, number=number, form=form)),
         record(11, *row_pair(mine, form=form), vector(0x0B05, bytes(24), form=form)),
         record(11, undo(mine, number=OBJECT, form=form), vector(0x0B04, bytes(24), form=form)),
         record(12, vector(0x0B04, bytes(24), form=form), vector(0x6301, bytes(8), form=form)),
         filler(12, 700, form),
         record(12, *row_pair(both, form=form), *row_pair(both, number=8, form=form)),
-        record(13, commit(mine, form=form)),
+        record(13, commit(mine, flags=4, form=form)),
     ]
     second = [
         record(20, commit(other, form=form)),
@@ -95,7 +99,7 @@ def usual_log(form: Format) -> bytes:
     return MadeLog(form=form).pack([MadeLwn(10, first), MadeLwn(20, second), MadeLwn(30, [])])
 
 
-def walked(walks: Walks, data: bytes, form: Format) -> list[Any]:
+def walked(walks: Walks, data: bytes, form: Format, captured: Captured = CAPTURED) -> list[Any]:
     """All that the walks find, or where they say that it is damaged."""
     of_lwns, module, of_picks = walks
     blocks = rows(data, form.block_size)[2:].copy()
@@ -114,18 +118,18 @@ def walked(walks: Walks, data: bytes, form: Format) -> list[Any]:
         records = scan.walk_records(payload, found_lwns[0])
         if isinstance(records, scan.Damage):
             return [records]
-        found = picks.pick_vectors(payload, records, WANTED)
+        found = picks.pick_vectors(payload, records, Sieve(captured).wanted)
         if isinstance(found, scan.Damage):
             return [found]
-        return [*(column.tolist() for column in (*records, *found[1:])), *sieved(found, records)]
+        return [*(column.tolist() for column in (*records, *found[1:])), *sieved(found, records, captured)]
 
 
-def sieved(found: picks.Picks, records: scan.Records) -> list[Any]:
+def sieved(found: picks.Picks, records: scan.Records, captured: Captured) -> list[Any]:
     """Events of what was picked; where all is as usual, the same as whole columns give."""
-    of_columns = Sieve(CAPTURED)
+    of_columns = Sieve(captured)
     of_columns._payload, of_columns.problems = found.payload, []
     expected = of_columns._unusual(found, records)
-    quick = Sieve(CAPTURED)._usual(found)
+    quick = Sieve(captured)._usual(found)
     if quick is None:
         return [None]
     assert not of_columns.problems
@@ -160,25 +164,33 @@ def test_what_is_usual_is_what_the_sieve_finds(form: Format) -> None:
     assert found[-1] is not None
     code = found[-4]
     assert sorted(c & codes.OPERATION for c in code) == sorted(
-        [*[codes.BEGIN] * 3, *[codes.COMMIT] * 3, *[codes.ROW] * 5]
+        [*[codes.BEGIN] * 3, *[codes.COMMIT] * 2, codes.ROLLBACK, *[codes.ROW] * 5]
     )
     assert code.count(codes.BEGIN | codes.FLAG_SYSTEM) >= 1
 
 
+def test_what_is_usual_depends_on_what_is_captured() -> None:
+    several, young = (walked(COMPILED, usual_log(FORMS[0]), FORMS[0], captured) for captured in OTHERS)
+    assert [code & codes.OPERATION for code in several[-4]].count(codes.ROW) == 6, "8, too"
+    assert young[-1] is not None, "9 and 8 are not above 10"
+    assert walked(COMPILED, usual_log(FORMS[0], 11), FORMS[0], OTHERS[1])[-1] is None, "nobody knows what 11 is"
+
+
 @settings(max_examples=400, deadline=None)
 @given(
+    captured=st.sampled_from([CAPTURED, *OTHERS]),
     made=st.sampled_from([log, usual_log]),
     form=st.sampled_from(FORMS),
     damage=st.lists(st.tuples(st.integers(0), st.binary(min_size=1, max_size=8)), min_size=1, max_size=4),
 )
 def test_both_find_the_same_in_what_is_damaged(
-    made: Callable[[Format], bytes], form: Format, damage: list[tuple[int, bytes]]
+    captured: Captured, made: Callable[[Format], bytes], form: Format, damage: list[tuple[int, bytes]]
 ) -> None:
     data = bytearray(made(form))
     for at, what in damage:
         at = 2 * form.block_size + at % (len(data) - 2 * form.block_size - len(what))
         data[at : at + len(what)] = what
-    assert walked(COMPILED, bytes(data), form) == walked(plain(), bytes(data), form)
+    assert walked(COMPILED, bytes(data), form, captured) == walked(plain(), bytes(data), form, captured)
 
 
 @pytest.mark.parametrize("made", [log, usual_log])
