@@ -9,6 +9,7 @@ import pytest
 from lowwater.bus.producer import TransactionalProducer
 from lowwater.config import KafkaConfig
 from lowwater.errors import BusFatalError
+from lowwater_extractor.slab_producer import SlabProducer
 
 
 def _threads() -> int:
@@ -20,17 +21,25 @@ def nowhere() -> KafkaConfig:
     return KafkaConfig(bootstrap_servers="127.0.0.1:1", client={"log_level": "0"})
 
 
-def test_one_that_is_dropped(nowhere: KafkaConfig) -> None:
+@pytest.fixture(params=[TransactionalProducer, SlabProducer])
+def kind(request: pytest.FixtureRequest, nowhere: KafkaConfig) -> type[TransactionalProducer]:
+    found: type[TransactionalProducer] = request.param
+    # what is loaded with the first one stays
+    found(nowhere, "x").close()
+    return found
+
+
+def test_one_that_is_dropped(nowhere: KafkaConfig, kind: type[TransactionalProducer]) -> None:
     before = _threads()
-    producer = TransactionalProducer(nowhere, "x")
+    producer = kind(nowhere, "x")
     assert _threads() > before
     del producer
     assert _threads() == before
 
 
-def test_one_that_is_closed_and_still_known(nowhere: KafkaConfig) -> None:
+def test_one_that_is_closed_and_still_known(nowhere: KafkaConfig, kind: type[TransactionalProducer]) -> None:
     before = _threads()
-    producer = TransactionalProducer(nowhere, "x")
+    producer = kind(nowhere, "x")
     producer.close()
     assert _threads() == before
     with pytest.raises(BusFatalError, match="is closed"):
