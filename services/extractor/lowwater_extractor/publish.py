@@ -16,7 +16,7 @@ from zlib import crc32
 from lowwater import topics, tracing
 from lowwater.codec.varint import long
 from lowwater.config import BatchConfig
-from lowwater.errors import MarkBrokenError, RowTooLargeError
+from lowwater.errors import MarkBrokenError
 from lowwater.failpoints import fail_point
 from lowwater.ids import transaction_id
 from lowwater.positions import ORDER_MIN, Order
@@ -36,7 +36,8 @@ from lowwater.records import (
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.encoders import RegisteredEncoders
 from lowwater_extractor.frames import Frames
-from lowwater_extractor.slab import ROWS, Slab
+from lowwater_extractor.outbox import Outbox
+from lowwater_extractor.slab import ROWS
 from lowwater_extractor.slab_producer import SlabProducer
 from lowwater_extractor.source import Frame, SourceTransaction, ThreadMark, ThreadState
 
@@ -61,7 +62,6 @@ class Publisher:
         self._notes: dict[str, bytes] = {}
         self._producer = producer
         self._codec = codec
-        self._encoders = encoders
         self._batch = batch
         self._partitions = partitions
         #: changes that are taken at once
@@ -74,18 +74,16 @@ class Publisher:
             t.thread: ThreadMark(t.thread, t.mark, t.resume, ThreadState(t.state), False) for t in position.threads
         }
         self._clock = clock
-        #: what is not handed over yet, by partition
-        self._slabs: dict[int, Slab] = {}
+        self._outbox = Outbox(producer, position.source, encoders.row_key)
         #: the last one that was abandoned, with its attempt
         self._abandoned: dict[tuple[int, str], int] = {}
         self._is_begun = False
         self._began_at = 0.0
-        self.batch_bytes = 0
-        self.batch_count = 0
+        #: bytes and records of all batches before this one
+        self._before = (0, 0)
         #: transactions and changes that this session published
         self.transactions_total = 0
         self.changes_total = 0
-        self.bytes_total = 0
 
     # -- state -------------------------------------------------------------------------------------------
 
@@ -105,8 +103,13 @@ class Publisher:
         return known.order if known else ORDER_MIN
 
     @property
+    def bytes_total(self) -> int:
+        return self._outbox.bytes_total
+
+    @property
     def is_full(self) -> bool:
-        return self.batch_bytes >= self._batch.bytes_max or self.batch_count >= self._batch.count_max
+        size, count = self._outbox.bytes_total - self._before[0], self._outbox.records_total - self._before[1]
+        return size >= self._batch.bytes_max or count >= self._batch.count_max
 
     def is_due(self, caught_up: bool) -> bool:
         """Small batches are for those who wait for them: a source that is behind fills its batches."""
@@ -118,7 +121,7 @@ class Publisher:
 
     @property
     def has_records(self) -> bool:
-        return self.batch_count > 0
+        return self._outbox.records_total > self._before[1]
 
     # -- transactions ------------------------------------------------------------------------------------
 
@@ -142,9 +145,8 @@ class Publisher:
         count, checksum = self._add_changes(transaction, key, partition)
         clock_us = self._clock.of_commit(transaction.commit_ts_us, now_us)
         ends = (transaction.commit_ts_us, clock_us, count, checksum)
-        self._put(
-            self._commit_head + commit_behind_source(thread, transaction.txid, transaction.order, *ends), key, partition
-        )
+        commit = self._commit_head + commit_behind_source(thread, transaction.txid, transaction.order, *ends)
+        self._outbox.put(commit, key, partition)
         if self._position.in_progress is not None and self._is_in_progress(transaction):
             self._position = replace(self._position, in_progress=None)
         self._published[thread] = transaction.order
@@ -159,7 +161,7 @@ class Publisher:
         if not count and isinstance(transaction.changes, Frames):
             return self._add_frames(transaction, transaction.changes, key, partition)
         for frames in self._steps(transaction, count):
-            checksum += self._put_changes(frames, count + 1, key, partition)
+            checksum += self._outbox.put_changes(frames, count + 1, key, partition)
             count += len(frames)
             if self.is_full and count < transaction.count:
                 self._commit_prefix(transaction, count, checksum)
@@ -169,22 +171,12 @@ class Publisher:
         self, transaction: SourceTransaction, frames: Frames, key: bytes, partition: int
     ) -> tuple[int, int]:
         """As above, of changes that lie in one memory."""
-        slab, most = self._slab(partition), self._step_of(transaction)
+        most = self._step_of(transaction)
         count = checksum = place = 0
         while count < len(frames):
-            rows, size, summed = slab.count, slab.size, slab.checksum
-            place = slab.add_frames(key, frames, place, most, count + 1)
-            taken = slab.count - rows
-            checksum += slab.checksum - summed
-            self._count(slab.size - size)
-            if not taken and slab.count:
-                self._hand_over(partition)
-                continue
-            if not taken:
-                checksum += self._put_large(frames.frame(place), count + 1, key, partition)
-                place, taken = frames.behind(place), 1
+            place, taken, summed = self._outbox.put_frames(frames, place, most, count + 1, key, partition)
             count += taken
-            self.batch_count += taken
+            checksum += summed
             if self.is_full and count < transaction.count:
                 self._commit_prefix(transaction, count, checksum)
         return count, checksum
@@ -203,65 +195,6 @@ class Publisher:
         frames = islice(iter(changes), start, stop)
         while step := list(islice(frames, size)):
             yield step
-
-    def _put_changes(self, frames: list[Frame], seq: int, key: bytes, partition: int) -> int:
-        """Changes that follow each other, the first with this `seq`; their checksum."""
-        slab = self._slab(partition)
-        done = checksum = 0
-        while True:
-            size, summed = slab.size, slab.checksum
-            done += slab.add_changes(key, frames, done, seq + done)
-            checksum += slab.checksum - summed
-            self._count(slab.size - size)
-            if done == len(frames):
-                break
-            if slab.count:
-                self._hand_over(partition)
-                continue
-            checksum += self._put_large(frames[done], seq + done, key, partition)
-            done += 1
-        self.batch_count += len(frames)
-        return checksum
-
-    def _put_large(self, frame: Frame, seq: int, key: bytes, partition: int) -> int:
-        """A change that is larger than a slab; its checksum."""
-        header, body = frame
-        value = header + long(seq) + body
-        self._put_alone(value, key, partition)
-        return crc32(value)
-
-    def _put(self, value: bytes, key: bytes, partition: int) -> None:
-        """A record that is no change."""
-        if self._slab(partition).add(key, value):
-            self._count(len(value))
-        else:
-            self._hand_over(partition)
-            self._put_alone(value, key, partition)
-        self.batch_count += 1
-
-    def _put_alone(self, value: bytes, key: bytes, partition: int) -> None:
-        if len(value) > topics.MESSAGE_BYTES_MAX:
-            self._refuse_row(value)
-        self._producer.produce(self._topic, key, value, partition)
-        self._count(len(value))
-
-    def _slab(self, partition: int) -> Slab:
-        slab = self._slabs.get(partition)
-        if slab is None:
-            slab = self._slabs[partition] = Slab()
-        return slab
-
-    def _count(self, size: int) -> None:
-        self.batch_bytes += size
-        self.bytes_total += size
-
-    def _refuse_row(self, value: bytes) -> None:
-        raise RowTooLargeError(
-            f"a row of {len(value)} bytes is beyond the {topics.MESSAGE_BYTES_MAX} that a message may have: "
-            f"{self._encoders.row_key(value)}",
-            source=self._position.source,
-            hint="drop the large column from capture (columns.drop), then restart the source",
-        )
 
     def _key(self, thread: int, txid: str) -> bytes:
         position = self._position
@@ -328,7 +261,7 @@ class Publisher:
         self._begin()
         key = self._key(open_.thread, open_.txid)
         record = self._codec.encode(Abandon(open_.txid, open_.attempt))
-        self._put(record, key, partition_of(key, self._partitions))
+        self._outbox.put(record, key, partition_of(key, self._partitions))
         self._abandoned = {(open_.thread, open_.txid): open_.attempt}
         self._position = replace(self._position, in_progress=None)
         fail_point("extractor.abandon_produced")
@@ -367,7 +300,7 @@ class Publisher:
         for mark in marks.values():
             # no mark below the last is sent
             self._marks[mark.thread] = mark._replace(order=max(mark.order, self.mark(mark.thread)))
-        self._hand_all_over()
+        self._outbox.hand_all_over()
         fail_point("extractor.batch_produced")
         threads = tuple(MarkedThread(t, m.order, m.state.value) for t, m in sorted(self._marks.items()))
         record = self._codec.encode(Mark(self._position.epoch, self._clock.of_mark(all_at_end, now_us), threads))
@@ -379,7 +312,7 @@ class Publisher:
             self._commit()
 
     def _commit(self) -> None:
-        self._hand_all_over()
+        self._outbox.hand_all_over()
         self._producer.flush()
         threads = tuple(
             ThreadPosition(t, m.resume, self.published(t), m.order, m.state.value)
@@ -401,20 +334,10 @@ class Publisher:
         self._producer.commit()
         fail_point("extractor.committed")
         self._is_begun = False
-        self.batch_bytes = self.batch_count = 0
+        self._before = (self._outbox.bytes_total, self._outbox.records_total)
 
     def _begin(self) -> None:
         if not self._is_begun:
             self._producer.begin()
             self._is_begun = True
             self._began_at = time.monotonic()
-
-    def _hand_over(self, partition: int) -> None:
-        slab = self._slabs[partition]
-        self._producer.produce_slab(self._topic, slab, partition)
-        slab.clear()
-
-    def _hand_all_over(self) -> None:
-        for partition, slab in self._slabs.items():
-            if slab.count:
-                self._hand_over(partition)
