@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from confluent_kafka import Producer
@@ -40,8 +40,12 @@ def fingerprint(schema: str) -> SchemaId:
 class SchemaStore:
     """All schemas that this installation knows, by id and by text."""
 
-    def __init__(self, kafka: KafkaConfig, registry: RegistryConfig | None = None) -> None:
+    def __init__(
+        self, kafka: KafkaConfig, registry: RegistryConfig | None = None, tick: Callable[[], None] | None = None
+    ) -> None:
         self._kafka = kafka
+        #: called while Kafka is waited for
+        self._tick = tick
         self._registry = _Registry(registry) if registry else None
         self._by_id: dict[SchemaId, SchemaEntry] = {}
         self._by_text: dict[str, SchemaId] = {}
@@ -50,7 +54,7 @@ class SchemaStore:
         self.refresh()
 
     def refresh(self) -> None:
-        messages, self._next_offset = read_to_end(self._kafka, topics.SCHEMAS, start=self._next_offset)
+        messages, self._next_offset = read_to_end(self._kafka, topics.SCHEMAS, start=self._next_offset, tick=self._tick)
         for message in messages:
             key, value = message.key() or b"", message.value() or b""
             schema_id = SchemaId(read_long(key, HEADER_SIZE)[0])
@@ -172,5 +176,5 @@ class _Registry:
             ) from error
 
 
-def open_store(settings: Settings) -> SchemaStore:
-    return SchemaStore(settings.kafka, settings.schema_registry)
+def open_store(settings: Settings, tick: Callable[[], None] | None = None) -> SchemaStore:
+    return SchemaStore(settings.kafka, settings.schema_registry, tick)

@@ -23,7 +23,7 @@ from lowwater import __version__, config, logs, metrics, tracing
 from lowwater.bus.admin import Admin
 from lowwater.config import HttpConfig, KafkaConfig, Settings
 from lowwater.control import ControlReader
-from lowwater.errors import BusError, FencedError, LowwaterError
+from lowwater.errors import BusDoubtError, BusError, FencedError, LowwaterError
 from lowwater.health import Health, serve
 from lowwater.record_codec import RecordCodec
 from lowwater.reporting import Reporter
@@ -34,6 +34,8 @@ EXIT_STOPPED = 0
 EXIT_ERROR = 1
 EXIT_FENCED = 3
 RETRY_SECONDS = 0.1
+#: for the end of a batch, of a process that was told to stop; Kubernetes kills after 30 by default, our runner after 20
+STOP_SECONDS = 8.0
 #: so many new objects before Python looks for cycles among them
 GC_OBJECTS = 50_000
 
@@ -54,6 +56,7 @@ class SessionService(ABC):
         self._errors = errors
         self._log: Any = structlog.get_logger().bind(**{self.kind: name})
         self._is_stopping = False
+        self._stop_at = 0.0
         self._admin: Admin
         self._store: SchemaStore
         self._codec: RecordCodec
@@ -125,12 +128,20 @@ class SessionService(ABC):
 
     def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:
         self._is_stopping = True
+        self._stop_at = time.monotonic()
+
+    def tick(self) -> None:
+        """While Kafka is waited for. A process that was told to stop does not wait for ever: what it had begun is read
+        again by its successor, as after any crash."""
+        self.health.tick()
+        if self._is_stopping and time.monotonic() - self._stop_at > STOP_SECONDS:
+            raise BusDoubtError("Kafka does not answer, and this process was told to stop", hint="nothing is lost")
 
     def _prepare(self) -> None:
         self._admin = Admin(self.kafka)
         self._admin.wait_for_broker(60)
         self._admin.ensure(self._topics())
-        self._store = open_store(self._settings)
+        self._store = open_store(self._settings, self.tick)
         self._codec = self._store.record_codec()
         self._control = ControlReader(self.kafka, self._codec)
         self._reporter = Reporter(self.kafka, self._codec, self.service, self.name, self._said)

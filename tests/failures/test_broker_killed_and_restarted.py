@@ -27,3 +27,24 @@ def test_broker_killed_twice_under_load(new_kafka: NewKafka, new_fleet: NewFleet
     fleet.assert_good()
     assert extractor.is_running
     assert merger.is_running
+
+
+def test_who_is_told_to_stop_while_the_broker_is_away_stops(new_kafka: NewKafka, new_fleet: NewFleet) -> None:
+    broker = new_kafka()
+    broker.start()
+    fleet = new_fleet(bootstrap_servers=broker.bootstrap_servers)
+    work = Workload(fleet.cluster(), transactions=60, transfers=3)
+    services = [fleet.extractor(), fleet.merger()]
+    fleet.wait_for_capture()
+    broker.kill()
+    work.step(50)
+    time.sleep(3)
+    for service in services:
+        assert service.process is not None
+        service.process.terminate()
+    assert [service.wait(30) for service in services] == [0, 0], fleet.log_tails()
+    broker.start()
+    services = [fleet.extractor(), fleet.merger()]
+    work.run()
+    fleet.wait_for_all()
+    fleet.assert_good()

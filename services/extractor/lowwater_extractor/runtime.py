@@ -66,7 +66,7 @@ class Extractor(SessionService):
     def _run_session(self) -> bool:
         source = self._source
         metrics.SESSIONS.labels(self.name).inc()
-        producer = SlabProducer(self.kafka, f"lowwater.{self.name}", self.health.tick)
+        producer = SlabProducer(self.kafka, f"lowwater.{self.name}", self.tick)
         stream: Stream | None = None
         copies: Copies | None = None
         try:
@@ -108,7 +108,7 @@ class Extractor(SessionService):
 
     def _read_position(self) -> Position:
         """The last position, under the next epoch."""
-        messages, _ = read_to_end(self.kafka, topics.positions(self.name), on_wait=self._on_wait, tick=self.health.tick)
+        messages, _ = read_to_end(self.kafka, topics.positions(self.name), on_wait=self._on_wait, tick=self.tick)
         incarnation = self._source.incarnation()
         values = [message.value() or b"" for message in messages]
         found = [v for v in values if self._codec.record_type(v) is TableCopies]

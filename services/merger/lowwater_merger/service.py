@@ -84,7 +84,7 @@ class MergerService(SessionService):
 
     def _run_session(self) -> bool:
         metrics.SESSIONS.labels(self.group).inc()
-        producer = TransactionalProducer(self.kafka, f"lowwater.merger.{self.group}", self.health.tick)
+        producer = TransactionalProducer(self.kafka, f"lowwater.merger.{self.group}", self.tick)
         consumer: AssignedConsumer | None = None
         spool: DiskSpool | None = None
         try:
@@ -111,7 +111,7 @@ class MergerService(SessionService):
         directory = self.config.spool_directory or self._settings.state_directory / "spool"
         spool = DiskSpool(Path(directory) / f"merger-{self.group}")
         classify = Classifier(self._store, self._codec)
-        messages, _ = read_to_end(self.kafka, topics.progress(self.group), on_wait=self._on_wait, tick=self.health.tick)
+        messages, _ = read_to_end(self.kafka, topics.progress(self.group), on_wait=self._on_wait, tick=self.tick)
         merger = Merger(self.group, classify, spool)
         if messages:
             progress = self._codec.decode(messages[-1].value() or b"", Progress)

@@ -138,7 +138,7 @@ def read_to_end(
     The end is asked for as read_uncommitted: an end of the committed part below it is an open transaction,
     and what that one will say is not known. So this waits, names it, and decides nothing meanwhile.
     """
-    low, high = topic_ends(kafka, topic, partition)
+    low, high = topic_ends(kafka, topic, partition, tick=tick)
     # the number, not "beginning": asking for that costs the client half a second
     start = low if start is None else max(start, low)
     if high <= start:
@@ -175,17 +175,23 @@ def open_transaction(kafka: KafkaConfig, topic: str, partition: int) -> tuple[in
 
 
 def topic_ends(
-    kafka: KafkaConfig, topic: str, partition: int, isolation_level: str = "read_uncommitted"
+    kafka: KafkaConfig,
+    topic: str,
+    partition: int,
+    isolation_level: str = "read_uncommitted",
+    tick: Callable[[], None] | None = None,
 ) -> tuple[int, int]:
-    """The first offset that is left, and the end."""
+    """The first offset that is left, and the end. A broker that is away is waited for, with a `tick` now and then."""
     consumer = Consumer(consumer_settings(kafka, "lowwater.state", **{"isolation.level": isolation_level}))
     try:
         while True:
             try:
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5)
                 return int(low), int(high)
             except KafkaException as error:
                 if error.args[0].code() not in _PASSING:
                     raise as_bus_error(error, f"ask for the end of {topic}[{partition}]") from error
+                if tick is not None:
+                    tick()
     finally:
         consumer.close()

@@ -26,6 +26,8 @@ from lowwater.metrics import KAFKA_TRANSACTIONS
 #: ended sooner was ended by one request
 RETRY_BACKOFF_SECONDS = 0.25
 _NO_RETRY_SECONDS = RETRY_BACKOFF_SECONDS * 0.7
+#: of one attempt to take over: after each the `tick` may say that it is enough
+INIT_SECONDS = 5.0
 #: a broker that dies while offsets are sent can leave the client waiting for ever, whatever time it was given
 OFFSETS_SECONDS = 10.0
 #: after a slower end, the client's own counters tell; they come this often
@@ -94,8 +96,8 @@ class TransactionalProducer:
         )
 
     def init(self) -> None:
-        """Fence every predecessor; returns once its transaction is ended."""
-        self._call("take over", lambda: self._producer.init_transactions(30.0), patient=True)
+        """Fence every predecessor; returns once its transaction is ended. A broker that is away is waited for."""
+        self._call("take over", lambda: self._producer.init_transactions(INIT_SECONDS), patient=True)
 
     def begin(self) -> None:
         self._call("begin a transaction", self._producer.begin_transaction)

@@ -1,4 +1,4 @@
-"""A producer's threads end with it, not when the garbage collector comes by."""
+"""A producer's threads end with it, not when the garbage collector comes by; nor does it wait for ever."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 
 import pytest
 
+from lowwater.bus import producer as producer_module
 from lowwater.bus.producer import TransactionalProducer
 from lowwater.config import KafkaConfig
-from lowwater.errors import BusFatalError
+from lowwater.errors import BusDoubtError, BusFatalError
 from lowwater_extractor.slab_producer import SlabProducer
 
 
@@ -44,4 +45,19 @@ def test_one_that_is_closed_and_still_known(nowhere: KafkaConfig, kind: type[Tra
     assert _threads() == before
     with pytest.raises(BusFatalError, match="is closed"):
         producer.begin()
+    producer.close()
+
+
+def test_one_that_waits_for_a_broker_can_be_stopped(nowhere: KafkaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "INIT_SECONDS", 0.2)
+    ticks: list[int] = []
+
+    def tick() -> None:
+        ticks.append(1)
+        if len(ticks) == 3:
+            raise BusDoubtError("it is enough")
+
+    producer = TransactionalProducer(nowhere, "x", tick)
+    with pytest.raises(BusDoubtError, match="enough"):
+        producer.init()
     producer.close()
