@@ -58,7 +58,7 @@ class Waiting:
 
 
 class ManyIds:
-    """Hashes of transaction ids in about five bytes each, where a set takes a hundred."""
+    """48 bits of hashes of transaction ids, in about five bytes each, where a set takes a hundred."""
 
     __slots__ = ("_buckets",)
 
