@@ -11,10 +11,7 @@ cdef const unsigned int[::1] _TABLES
 cdef unsigned int _crc32(const unsigned char* data, Py_ssize_t at, Py_ssize_t stop, const unsigned int[::1] tables) noexcept
 
 @cython.locals(place=cython.Py_ssize_t)
-cdef Py_ssize_t _put(unsigned char* out, Py_ssize_t at, const unsigned char* data, Py_ssize_t size) noexcept
-
-@cython.locals(place=cython.Py_ssize_t)
-cdef Py_ssize_t _put_part(
+cdef Py_ssize_t _put(
     unsigned char* out, Py_ssize_t at, const unsigned char* data, Py_ssize_t start, Py_ssize_t stop
 ) noexcept
 
@@ -41,7 +38,8 @@ cdef class Slab:
 
     @cython.locals(
         at=cython.Py_ssize_t, key_at=cython.Py_ssize_t, key_size=cython.Py_ssize_t, row=cython.Py_ssize_t,
-        stop=cython.Py_ssize_t, behind=cython.Py_ssize_t, begin=cython.Py_ssize_t, checksum=cython.ulonglong,
+        stop=cython.Py_ssize_t, behind=cython.Py_ssize_t, header=cython.Py_ssize_t,
+        begin=cython.Py_ssize_t, checksum=cython.ulonglong,
     )
     cpdef Py_ssize_t add_frames(
         self, bytes key, Frames frames, Py_ssize_t place, Py_ssize_t most, unsigned long long seq

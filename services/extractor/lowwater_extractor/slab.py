@@ -70,13 +70,7 @@ def _crc32(data: bytearray, at: int, stop: int, tables: memoryview) -> int:
     return crc ^ _ALL
 
 
-def _put(out: bytearray, at: int, data: bytes, size: int) -> int:
-    for place in range(size):
-        out[at + place] = data[place]
-    return at + size
-
-
-def _put_part(out: bytearray, at: int, data: bytearray, start: int, stop: int) -> int:
+def _put(out: bytearray, at: int, data: bytes | bytearray, start: int, stop: int) -> int:
     for place in range(stop - start):
         out[at + place] = data[start + place]
     return at + stop - start
@@ -130,9 +124,9 @@ class Slab:
             if len(header) + len(body) + _SEQ_MAX > self._room - at:
                 break
             begin = at
-            at = _put(self._memory, at, header, len(header))
+            at = _put(self._memory, at, header, 0, len(header))
             at = _put_seq(self._memory, at, seq)
-            at = _put(self._memory, at, body, len(body))
+            at = _put(self._memory, at, body, 0, len(body))
             checksum += _crc32(self._memory, begin, at, _TABLES)
             self._list(row, begin, at, key_at, key_size)
             row += 1
@@ -154,14 +148,13 @@ class Slab:
         checksum = 0
         while place < frames._end and row < stop:
             behind = frames.behind(place)
-            place += _FRAME_SIZE
-            if behind - place + _SEQ_MAX > self._room - at:
-                place -= _FRAME_SIZE
+            header = place + _FRAME_SIZE
+            if behind - header + _SEQ_MAX > self._room - at:
                 break
             begin = at
-            at = _put_part(self._memory, at, frames._memory, place, place + _HEADER)
+            at = _put(self._memory, at, frames._memory, header, header + _HEADER)
             at = _put_seq(self._memory, at, seq)
-            at = _put_part(self._memory, at, frames._memory, place + _HEADER, behind)
+            at = _put(self._memory, at, frames._memory, header + _HEADER, behind)
             checksum += _crc32(self._memory, begin, at, _TABLES)
             self._list(row, begin, at, key_at, key_size)
             place = behind
@@ -183,7 +176,7 @@ class Slab:
         if at < 0 or len(value) > self._room - at:
             return False
         self._list(self.count, at, at + len(value), self._at, at - self._at)
-        self._at = _put(self._memory, at, value, len(value))
+        self._at = _put(self._memory, at, value, 0, len(value))
         self.size += len(value)
         self.count += 1
         return True
@@ -192,7 +185,7 @@ class Slab:
         """The place behind it; -1: there is no room for a message."""
         if self.count == self._rows or len(key) > self._room - self._at:
             return -1
-        return _put(self._memory, self._at, key, len(key))
+        return _put(self._memory, self._at, key, 0, len(key))
 
     def _list(self, row: int, begin: int, end: int, key_at: int, key_size: int) -> None:
         word = _WORDS * row

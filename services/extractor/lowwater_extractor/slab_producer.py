@@ -18,7 +18,6 @@ import confluent_kafka.cimpl
 import structlog
 from confluent_kafka import KafkaError
 
-from lowwater.bus.client import as_bus_error
 from lowwater.bus.producer import TransactionalProducer
 from lowwater.config import KafkaConfig
 from lowwater.errors import BusFatalError
@@ -101,9 +100,7 @@ class SlabProducer(TransactionalProducer):
                 # with its queue full it takes nothing that comes behind: what it has taken is the beginning
                 if slab.error(done) != KafkaError._QUEUE_FULL:
                     # else it may be any of them
-                    refused = KafkaError(next(filter(None, map(slab.error, range(slab.count)))))
-                    self._hear_fatal(refused)
-                    raise as_bus_error(refused, f"produce to {topic}")
+                    raise self._refused(KafkaError(next(filter(None, map(slab.error, range(slab.count))))), topic)
                 self._wait()
 
     def _hand_over(self, library: _Library, topic: str, slab: Slab, start: int, partition: int) -> int:

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from lowwater.bus.client import as_bus_error, client_settings
 from lowwater.config import KafkaConfig
-from lowwater.errors import BusDoubtError, BusFatalError, FencedError
+from lowwater.errors import BusDoubtError, BusFatalError, FencedError, LowwaterError
 from lowwater.metrics import KAFKA_TRANSACTIONS
 
 #: a request is sent again after no less than this (the client varies it by a fifth), so a transaction that
@@ -111,8 +111,7 @@ class TransactionalProducer:
             except BufferError:
                 self._wait()
             except KafkaException as error:
-                self._hear_fatal(error.args[0])
-                raise as_bus_error(error, f"produce to {topic}") from error
+                raise self._refused(error.args[0], topic) from error
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int = -1) -> None:
         """Messages are `{"key", "value", "partition"}`, or all go to `partition`; a full queue is waited for."""
@@ -120,24 +119,23 @@ class TransactionalProducer:
             try:
                 queued = self._producer.produce_batch(topic, messages, partition)
             except KafkaException as error:
-                self._hear_fatal(error.args[0])
-                raise as_bus_error(error, f"produce to {topic}") from error
+                raise self._refused(error.args[0], topic) from error
             if queued == len(messages):
                 return
             left = [m for m in messages if "_error" in m]
             for message in left:
                 refused = message.pop("_error")
                 if refused.code() != KafkaError._QUEUE_FULL:
-                    self._hear_fatal(refused)
-                    raise as_bus_error(refused, f"produce to {topic}")
+                    raise self._refused(refused, topic)
             messages = left
             self._wait()
 
-    def _hear_fatal(self, refused: KafkaError) -> None:
+    def _refused(self, error: KafkaError, topic: str) -> LowwaterError:
         """Behind a fatal error every message is refused, for that alone: which one it was the client tells by itself.
         Who was fenced must not take over again."""
-        if refused.code() == KafkaError._FATAL:
+        if error.code() == KafkaError._FATAL:
             self._poll(_FATAL_SECONDS)
+        return as_bus_error(error, f"produce to {topic}")
 
     def _poll(self, seconds: float) -> None:
         self._call("hear from the broker", lambda: self._producer.poll(seconds))

@@ -167,11 +167,12 @@ def find_lwns(blocks: Bytes, form: Format) -> tuple[Lwns, int] | Damage:
         return Damage((-1 - found) * form.payload, "no LWN begins here")
     columns = np.empty((chain.COLUMNS, found), np.uint64)
     chain.list_lwns(raw, form.block_size, found, is_big, columns.reshape(-1).data)
-    start, stop, time, number, members = (columns[place].view(np.int64) for place in (0, 1, 4, 5, 6))
+    start, stop, _, _, time, number, members = columns.view(np.int64)
+    _, _, scn, upper, *_ = columns
     wanted, whole = 0, found
     if found and stop[-1] > len(blocks):
         wanted, whole = int(stop[-1] - start[-1]), found - 1
-    lwns = Lwns(start, stop, columns[2], columns[3], time).before(whole)
+    lwns = Lwns(start, stop, scn, upper, time).before(whole)
     if (members[:whole] == 1).all():
         return lwns, wanted
     return _join_groups(lwns, number[:whole], members[:whole], wanted, form)
