@@ -45,6 +45,11 @@ class KafkaConfig(Model):
     replication: int = Field(default=1, ge=1, description="replicas of each topic that lowwater creates")
     min_insync_replicas: int = Field(default=1, ge=1)
     compression: str = "lz4"
+    stall_seconds: float = Field(
+        default=15.0,
+        ge=2,
+        description="a client that delivers nothing for this long, while records wait in it, is replaced by a new one",
+    )
     client: dict[str, str] = Field(
         default_factory=dict, description="passed to the Kafka client as it is: TLS, SASL and the like"
     )

@@ -7,11 +7,14 @@
     │   ├── FencedError             another process with our transactional id took over
     │   ├── BusDoubtError           the result of a Kafka transaction is not known: start anew
     │   ├── BusFatalError           the client cannot go on
+    │   ├── BusRefusedError         Kafka does not take us: SASL, TLS or an ACL
     │   ├── TopicMissingError       a topic is not there, or not yet
     │   └── HangingTransactionError an open Kafka transaction hides the end of a topic
     ├── CodecError                  a value does not fit its type, bytes do not fit their schema
     │   └── SchemaError             a schema is unknown or contradicts itself
     ├── DataGoneError               what a reader needs was deleted
+    │   └── ProgressLostError       what a merger has released is not known any more
+    ├── DiskError                   a local disk is full or cannot be written, or gives back other bytes: tried again
     ├── StoreError                  a lake's store could not be asked, or refused
     │   ├── NotThereError           an object is not there
     │   └── AlreadyThereError       an object is there that was to be created
@@ -21,6 +24,7 @@
     ├── SparkError                  a job of Spark's failed: it is tried again from the last manifest
     ├── LandingError                what was read from the ordered topic is not what was released
     ├── LakeError                   a reader asks for what the lake does not have
+    │   └── StaleTableError         the state of a table is not known at that gsn
     ├── ControlConflictError        a control write named a version that is no longer the last
     ├── SourceError                 this source stops; the others do not
     │   ├── LogGapError             a log, a sequence or a record is missing
@@ -107,6 +111,10 @@ class BusFatalError(BusError):
     pass
 
 
+class BusRefusedError(BusError):
+    pass
+
+
 class TopicMissingError(BusError):
     pass
 
@@ -124,6 +132,14 @@ class SchemaError(CodecError):
 
 
 class DataGoneError(LowwaterError):
+    pass
+
+
+class ProgressLostError(DataGoneError):
+    pass
+
+
+class DiskError(LowwaterError):
     pass
 
 
@@ -237,3 +253,7 @@ class LandingError(LowwaterError):
 
 class LakeError(LowwaterError):
     pass
+
+
+class StaleTableError(LakeError):
+    """The state of a table is not known at the gsn that was asked for."""

@@ -46,6 +46,15 @@ def _state(heard: Heard | None, wanted: Wanted, now_us: int) -> str:
     return heard.state
 
 
+def _error(shown: dict[str, Any], state: str) -> dict[str, Any] | None:
+    return shown.get("error") if state in ("failed", "stalled") else None
+
+
+def _stalled(shown: dict[str, Any], state: str) -> dict[str, Any] | None:
+    """Since when it has made no progress, and why, as its service says."""
+    return shown.get("stalled") if state == "stalled" else None
+
+
 def _heard(heard: Heard | None, now_us: int) -> dict[str, Any]:
     """What its service last said, and how long ago."""
     if heard is None:
@@ -64,7 +73,7 @@ def source_picture(fleet: WantedFleet, fold: ControlFold, board: StatusBoard, na
     holder = _holder(merger, now_us)
     wanted = fold.get(SOURCE, name).control.wanted
     state = _state(heard, wanted, now_us)
-    error = shown.get("error") if state == "failed" else None
+    error = _error(shown, state)
     return {
         "name": name,
         "kind": spec.kind,
@@ -73,6 +82,7 @@ def source_picture(fleet: WantedFleet, fold: ControlFold, board: StatusBoard, na
         **_wanted(fold, SOURCE, name),
         **_heard(heard, now_us),
         "error": error or merged.get("error"),
+        "stalled": _stalled(shown, state),
         "epoch": shown.get("epoch"),
         "transactions": shown.get("transactions", 0),
         "changes": shown.get("changes", 0),
@@ -133,7 +143,8 @@ def group_picture(fleet: WantedFleet, fold: ControlFold, board: StatusBoard, nam
         "state": state,
         **_wanted(fold, GROUP, name),
         **_heard(heard, now_us),
-        "error": shown.get("error") if state == "failed" else None,
+        "error": _error(shown, state),
+        "stalled": _stalled(shown, state),
         "gsn": max(0, shown.get("next_gsn", 1) - 1),
         "clock_us": shown.get("clock_us"),
         "holder": _holder(heard, now_us),
@@ -161,7 +172,8 @@ def _landing(fleet: WantedFleet, board: StatusBoard, name: str, wanted: Wanted, 
     return {
         "state": state,
         **_heard(heard, now_us),
-        "error": shown.get("error") if state == "failed" else (shown.get("copies") or {}).get("error"),
+        "error": _error(shown, state) or (shown.get("copies") or {}).get("error"),
+        "stalled": _stalled(shown, state),
         "n": shown.get("n", 0),
         "gsn": shown.get("gsn", 0),
         "behind_records": shown.get("behind_records", 0),

@@ -31,13 +31,14 @@ from lowwater.records import (
     SchemaEntry,
     Skipped,
     SourceNote,
+    Stale,
     Status,
     TableCopies,
 )
 
 RECORDS: tuple[type, ...] = (
-    Commit, Abandon, Skipped, Copied, Chunk, TableCopies, SourceNote, Mark, Position, Progress, Control, SchemaEntry,
-    OrderKey, Prepared, Landed, Aborted, Status,
+    Commit, Abandon, Skipped, Copied, Stale, Chunk, TableCopies, SourceNote, Mark, Position, Progress, Control,
+    SchemaEntry, OrderKey, Prepared, Landed, Aborted, Status,
 )  # fmt: skip
 
 R = TypeVar("R")
@@ -53,17 +54,17 @@ def record_schemas() -> dict[str, str]:
     return texts
 
 
-def commit_behind_source(
+def commit_after_source(
     thread: int, txid: str, order: Order, commit_ts_us: int, clock_us: int, changes: int, checksum: int
 ) -> bytes:
-    """All of a Commit but its first field, which is the same for all that one source publishes."""
+    """All of a Commit but its first and last field, which are the same for all that one session publishes."""
     ends = (long(commit_ts_us), long(clock_us), long(changes), long(checksum))
     return b"".join((long(thread), text(txid), ORDER_PAIR.pack(*order), *ends))
 
 
 def encode_commit(c: Commit) -> bytes:
     ends = (c.commit_ts_us, c.clock_us, c.changes, c.checksum)
-    return text(c.source) + commit_behind_source(c.thread, c.txid, c.order, *ends)
+    return text(c.source) + commit_after_source(c.thread, c.txid, c.order, *ends) + long(c.generation)
 
 
 def decode_commit(data: bytes, at: int = HEADER_SIZE) -> Commit:
@@ -81,9 +82,10 @@ def decode_commit(data: bytes, at: int = HEADER_SIZE) -> Commit:
         clock_us, at = read_long(data, at)
         changes, at = (data[at] >> 1, at + 1) if not data[at] & 129 else read_long(data, at)
         checksum, at = read_long(data, at)
+        generation, at = read_long(data, at)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise CodecError(f"not a Commit: {error}") from error
-    return Commit(source, thread, txid, order, commit_ts_us, clock_us, changes, checksum)
+    return Commit(source, thread, txid, order, commit_ts_us, clock_us, changes, checksum, generation)
 
 
 def encode_mark(m: Mark) -> bytes:
@@ -92,7 +94,7 @@ def encode_mark(m: Mark) -> bytes:
         parts.append(long(len(m.threads)))
         for t in m.threads:
             parts += (long(t.thread), t.order.pack(), text(t.state))
-    parts.append(b"\x00")
+    parts += (b"\x00", long(m.generation))
     return b"".join(parts)
 
 
@@ -110,9 +112,10 @@ def decode_mark(data: bytes, at: int = HEADER_SIZE) -> Mark:
                 size, at = read_long(data, at + 16)
                 threads.append(MarkedThread(thread, order, data[at : at + size].decode()))
                 at += size
+        generation, at = read_long(data, count[1])
     except (struct.error, UnicodeDecodeError) as error:
         raise CodecError(f"not a Mark: {error}") from error
-    return Mark(epoch, clock_us, tuple(threads))
+    return Mark(epoch, clock_us, tuple(threads), generation)
 
 
 def encode_order_key(k: OrderKey) -> bytes:
@@ -145,7 +148,7 @@ class RecordCodec:
         return self.headers[type(record).__name__] + body
 
     def commit_head(self, source: str) -> bytes:
-        """What every Commit value of this source begins with; `commit_behind_source` follows."""
+        """What every Commit value of this source begins with; `commit_after_source` and its generation follow."""
         return self.headers[Commit.__name__] + text(source)
 
     def record_type(self, value: bytes) -> type | None:

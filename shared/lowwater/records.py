@@ -29,6 +29,8 @@ class Commit:
     changes: int
     #: sum of crc32 over the values of all changes, so that nobody needs to decode them to check it
     checksum: int
+    #: of the source's capture. It leads the order: what one generation publishes comes after all of the one before
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,20 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
+class Stale:
+    """A change of a transaction: from its gsn on, the state of these tables is not known.
+
+    Rows came, went or were rewritten without changes in the log, or have not been copied yet. A `Copied` of the table
+    with a higher gsn ends it.
+    """
+
+    seq: int
+    #: `namespace.table`
+    tables: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A piece of a table, to be copied as a unit by one of Spark's tasks. A copy is of one table."""
 
@@ -108,6 +124,10 @@ class TableCopy:
     request: str = ""
     #: an operator's word: nothing more of it is read, and it does not begin anew by itself
     is_cancelled: bool = False
+    #: of the capture that it belongs to: `low` and `high` mean nothing in another
+    generation: int = 0
+    #: the last table version that the log has shown; 0: none but the copy's own
+    seen_schema_id: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -148,6 +168,8 @@ class Mark:
     epoch: int
     clock_us: int
     threads: tuple[MarkedThread, ...]
+    #: as in `Commit`. Marks of a higher one are not compared with those before
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +201,8 @@ class Position:
     clock_us: int
     in_progress: InProgress | None
     threads: tuple[ThreadPosition, ...]
+    #: how capture of this source is numbered: one more each time that it starts from scratch, see `next_generation`
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +212,7 @@ class ReleasedThread:
     thread: int
     order: Order
     txid: str
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +230,7 @@ class PartitionProgress:
 class SourceProgress:
     source: str
     clock_us: int
-    #: the highest (order, thread, txid) released
+    #: the highest (generation, order, thread, txid) released
     order: Order
     thread: int
     txid: str
@@ -215,6 +240,8 @@ class SourceProgress:
     excluded: tuple[int, ...]
     #: the identity of the changes topic that the offsets belong to
     topic_id: str = ""
+    #: of the highest that was released
+    generation: int = 0
 
 
 class WordKind(StrEnum):
@@ -223,6 +250,8 @@ class WordKind(StrEnum):
     EXCLUDE = "exclude"
     INCLUDE = "include"
     SKIP = "skip"
+    #: of the group: its progress was lost, and rebuilt from what it had released
+    REBUILD = "rebuild"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +265,8 @@ class Word:
     txid: str
     reason: str
     at_us: int
+    #: of a skip: the operator's request that it answers. A request is used up by one transaction
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +296,10 @@ class Skip:
     thread: int
     txid: str
     reason: str
+    #: tells this request from an earlier one for the same id: ids come again in a database
+    request: str = ""
+    #: where it committed, as errors show it; empty: the next one with this id
+    order: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +417,6 @@ class SchemaEntry:
 
 
 Record = (
-    Commit | Abandon | Skipped | Copied | Chunk | TableCopies | SourceNote | Mark | Position | Progress | Control
-    | SchemaEntry | OrderKey | Prepared | Landed | Aborted | Status
+    Commit | Abandon | Skipped | Copied | Stale | Chunk | TableCopies | SourceNote | Mark | Position | Progress
+    | Control | SchemaEntry | OrderKey | Prepared | Landed | Aborted | Status
 )  # fmt: skip

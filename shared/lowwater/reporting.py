@@ -59,7 +59,14 @@ class Reporter:
             self._service, self._name, str(shown.get("state", "starting")), now_us(), json.dumps(shown, default=str)
         )
         key = self._codec.key(f"{self._service}/{self._name}")
-        self._producer.produce(topics.STATUS, key=key, value=self._codec.encode(status), on_delivery=self._delivered)
+        value = self._codec.encode(status)
+        try:
+            self._producer.produce(topics.STATUS, key=key, value=value, on_delivery=self._delivered)
+        except BufferError:
+            pass  # Kafka is away: the next one says it
+        except KafkaException as error:
+            # this thread must not end: a service that says nothing any more looks as if it were gone
+            _log.warning("status", service=self._service, name=self._name, what=error.args[0].str())
         self._producer.poll(0)
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:

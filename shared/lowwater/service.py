@@ -1,7 +1,10 @@
 """A service that runs in sessions: each begins by fencing its predecessor and reading its state from Kafka.
 
 Any doubt about Kafka ends the session, and the next one begins in the same way as after a crash: there is only one
-way to start. An error that needs a person ends it, too, and nothing is tried again before an operator's word.
+way to start. An error that needs a person ends it, too, and nothing is tried again before an operator's command.
+
+Whatever ends or blocks a session shows, in `/status`, readiness and metrics (health.py): a doubt that passes does not,
+one that lasts for seconds does.
 """
 
 from __future__ import annotations
@@ -21,9 +24,19 @@ from prometheus_client import Counter
 
 from lowwater import __version__, config, logs, metrics, tracing
 from lowwater.bus.admin import Admin
+from lowwater.bus.watch import TopicWatch
 from lowwater.config import HttpConfig, KafkaConfig, Settings
 from lowwater.control import ControlReader
-from lowwater.errors import BusDoubtError, BusError, FencedError, LowwaterError
+from lowwater.errors import (
+    BusDoubtError,
+    BusError,
+    DiskError,
+    FencedError,
+    LowwaterError,
+    SparkError,
+    StoreError,
+    TopicError,
+)
 from lowwater.health import Health, serve
 from lowwater.record_codec import RecordCodec
 from lowwater.reporting import Reporter
@@ -33,7 +46,10 @@ from lowwater.topics import Topic
 EXIT_STOPPED = 0
 EXIT_ERROR = 1
 EXIT_FENCED = 3
-RETRY_SECONDS = 0.1
+#: between two sessions; twice as long after each that got nowhere, up to the last
+RETRY_SECONDS, RETRY_SECONDS_MAX = 0.1, 2.0
+#: a local disk that is full or bad is tried again after this
+DISK_SECONDS = 10.0
 #: for the end of a batch, of a process that was told to stop; Kubernetes kills after 30 by default, our runner after 20
 STOP_SECONDS = 8.0
 #: so many new objects before Python looks for cycles among them
@@ -63,8 +79,15 @@ class SessionService(ABC):
         self._control: ControlReader
         self._reporter: Reporter | None = None
         self._restart = ""
+        self._topic_watch: TopicWatch | None = None
+        self._retry_seconds = RETRY_SECONDS
         metrics.BUILD.labels(self.service, name, __version__).set(1)
         metrics.READY.labels(self.service, name).set_function(lambda: float(self.health.readiness()[0]))
+        metrics.STALLED.labels(self.service, name).set_function(self._stalled_seconds)
+
+    def _stalled_seconds(self) -> float:
+        stall = self.health.stall()
+        return stall.seconds if stall is not None else 0.0
 
     @abstractmethod
     def _topics(self) -> list[Topic]:
@@ -101,6 +124,7 @@ class SessionService(ABC):
                 break  # also one that has failed
             self._restart = wanted.restart
             try:
+                self.tick()
                 if not self._run_session() and not self.is_restarted:
                     break
             except FencedError as error:
@@ -109,21 +133,41 @@ class SessionService(ABC):
             except BusError as error:
                 self._log.warning("session ended", **error.fields())
                 self._errors.labels(self.name, type(error).__name__).inc()
-                time.sleep(RETRY_SECONDS)
+                self.health.trouble(str(error), error.fields())
+                self._rest(self._retry_seconds)
+                self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)
             except LowwaterError as error:
                 self._failed(error)
                 if not self._can_go_on(error):
                     self._wait_for_word()
+                    self._begin_again(error)
         self._log.info("stopped")
         return EXIT_STOPPED
 
     def _can_go_on(self, error: LowwaterError) -> bool:
-        """Whether the next session can begin without an operator's word."""
+        """Whether the next session can begin without an operator's command."""
+        if isinstance(error, DiskError):
+            self._rest(DISK_SECONDS)
+            return True
         return False
+
+    def _rest(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._is_stopping and time.monotonic() < until:
+            self.health.tick()
+            time.sleep(min(0.1, seconds))
+
+    def _begin_again(self, error: LowwaterError) -> None:
+        """After an operator's command, as a new process would: topics are made and checked again."""
+        if isinstance(error, TopicError) and not self._is_stopping:
+            try:
+                self._open_topics()
+            except LowwaterError as again:
+                self._failed(again)
 
     @property
     def is_restarted(self) -> bool:
-        """An operator wants the session to begin anew."""
+        """An operator wants the session to begin again."""
         return not self._is_stopping and self._control.fold.get(self.kind, self.name).control.restart != self._restart
 
     def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:
@@ -131,21 +175,46 @@ class SessionService(ABC):
         self._stop_at = time.monotonic()
 
     def tick(self) -> None:
-        """While Kafka is waited for. A process that was told to stop does not wait for ever: what it had begun is read
-        again by its successor, as after any crash."""
+        """At every turn, and while Kafka is waited for. Raises where waiting is of no use: for a topic that is gone,
+        and of a process that was told to stop: what it had begun is read again by its successor, as after any crash."""
         self.health.tick()
+        self.look_at_kafka()
         if self._is_stopping and time.monotonic() - self._stop_at > STOP_SECONDS:
             raise BusDoubtError("Kafka does not answer, and this process was told to stop", hint="nothing is lost")
 
+    def look_at_kafka(self) -> None:
+        """Whether it answers, with all topics. Raises TopicError."""
+        if self._topic_watch is not None:
+            self._topic_watch.look()
+            if self._topic_watch.why:
+                self.health.trouble(self._topic_watch.why)
+
+    def progressed(self) -> None:
+        """What there was to do was done. Without Kafka that cannot be known."""
+        if self._topic_watch is None or not self._topic_watch.why:
+            self.health.progressed()
+            self._retry_seconds = RETRY_SECONDS
+
     def _prepare(self) -> None:
         self._admin = Admin(self.kafka)
-        self._admin.wait_for_broker(60)
-        self._admin.ensure(self._topics())
+        self._admin.wait_for_broker(60, self._on_away)
+        self._open_topics()
         self._store = open_store(self._settings, self.tick)
         self._codec = self._store.record_codec()
         self._control = ControlReader(self.kafka, self._codec)
         self._reporter = Reporter(self.kafka, self._codec, self.service, self.name, self._said)
         self._reporter.start()
+
+    def _open_topics(self) -> None:
+        wanted = self._topics()
+        self._admin.ensure(wanted)
+        self._topic_watch = TopicWatch(self.kafka, [topic.name for topic in wanted])
+
+    def _on_away(self, why: str) -> None:
+        self.health.tick()
+        self.health.trouble(why)
+        self.health.not_ready(why)
+        self._log.warning("waiting", what=why)
 
     def _said(self) -> dict[str, Any]:
         is_ready, why = self.health.readiness()
@@ -160,7 +229,8 @@ class SessionService(ABC):
         metrics.FAILED.clear()
         failed = metrics.FAILED.labels(self.service, self.name, type(error).__name__)
         failed.set_function(lambda: float(not self.health.readiness()[0]))
-        self.health.show({self.kind: self.name, "state": "failed", "error": error.fields()})
+        needs_proof = isinstance(error, (DiskError, SparkError, StoreError))
+        self.health.failed(error.fields(), {self.kind: self.name}, needs_proof=needs_proof)
 
     def _wait_for_word(self) -> None:
         version = self._control.fold.get(self.kind, self.name).version
@@ -172,6 +242,7 @@ class SessionService(ABC):
     def _on_wait(self, what: str) -> None:
         self._log.warning("waiting", what=what)
         self.health.not_ready(what)
+        self.health.trouble(what)
 
 
 def http_of(configured: HttpConfig, port: int | None) -> HttpConfig:

@@ -38,6 +38,13 @@ def capture(connection: Connection, mode: str = "full", table: str = "turso_cdc"
             "the database is in MVCC mode, in which changes do not lie in the order of their commits",
             hint="PRAGMA journal_mode = wal",
         )
+    attached = [name for _, name, _ in connection.execute("PRAGMA database_list").fetchall() if name != "main"]
+    if attached:
+        raise StartRefusedError(
+            f"other files are attached: {', '.join(attached)}",
+            hint="what is written to their tables would be captured as of this file: use another connection for them, "
+            "and attach none to one that captures",
+        )
     connection.execute(f"PRAGMA capture_data_changes_conn('{mode},{table}')").fetchall()
     ((now, _, version),) = connection.execute("PRAGMA capture_data_changes_conn").fetchall()
     if now != mode or version == "v1":

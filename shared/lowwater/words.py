@@ -10,6 +10,8 @@ from lowwater.records import Control, CopyRequest, Exclusion, Skip, Wanted
 Change = Callable[[Control], Control]
 
 SOURCE, GROUP = "source", "group"
+#: in the place of a table's name, in a request for copies
+ALL_TABLES = "*"
 
 
 def want(wanted: Wanted, reason: str) -> Change:
@@ -42,10 +44,10 @@ def remove(reason: str) -> Change:
 
 
 def copy(word: CopyRequest) -> Change:
-    """The last word about a table counts."""
+    """The last word about a table counts; one about all tables takes the place of those before it."""
 
     def change(control: Control) -> Control:
-        kept = tuple(c for c in control.copies if c.table != word.table)
+        kept = tuple(c for c in control.copies if word.table not in (c.table, ALL_TABLES))
         return replace(control, copies=(*kept, word), reason=word.reason)
 
     return change

@@ -18,7 +18,7 @@ from lowwater.record_codec import RecordCodec
 from lowwater.records import Aborted, Landed, Prepared
 from lowwater.times import now_us
 from lowwater_spark.attempts import read_notes
-from lowwater_spark.mirror import landed_record, read_ledger
+from lowwater_spark.mirror import landed_record, read_ledger_of
 
 
 class CopyMirror:
@@ -69,7 +69,7 @@ class CopyMirror:
 
         An attempt is prepared before its manifest is written, so that one is not below the number it names first.
         """
-        ledger = read_ledger(self._kafka, self._codec, self._group)
+        ledger = read_ledger_of(chain, self._kafka, self._codec, self._group)
         begun = {p.attempt: p for p in ledger.open_attempts.values() if p.kind == Kind.COPY}
         self._mirrored = ledger.numbers
         self._seen = min((p.n for p in begun.values()), default=chain.head.n + 1) - 1

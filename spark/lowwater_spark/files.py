@@ -51,7 +51,11 @@ def key_bounds(path: Path, key: tuple[str, ...]) -> dict[str, Bounds]:
         groups = [metadata.row_group(g).column(names[column]).statistics for g in range(metadata.num_row_groups)]
         if not groups or any(s is None or not s.has_min_max for s in groups):
             continue
-        low, high = _json_value(min(s.min for s in groups)), _json_value(max(s.max for s in groups))
+        try:
+            low, high = _json_value(min(s.min for s in groups)), _json_value(max(s.max for s in groups))
+        except (OverflowError, ValueError):
+            # a time that Python's own cannot hold, of the year 294276 say: files without bounds are read all the same
+            continue
         if low is not None and high is not None:
             found[column] = Bounds(min=low, max=high)
     return found

@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 
 from lowwater.errors import LakeDamagedError
 from lowwater.lake.columns import BEFORE
+from lowwater.lake.tangle_roles import key_codes
+from lowwater.lake.tangles import FROM, MAYBE
+from lowwater_spark.untangled import first_at, tangled_keys, without_tangles
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -42,10 +45,32 @@ def fold(rows: pa.Table, key: Sequence[str], *, is_whole: bool = False) -> pa.Ta
     if not rows.num_rows:
         return rows
     rows = rows.combine_chunks()
+    return _folded_whole(rows, key) if is_whole else _folded_some(rows, key, op)
+
+
+def _folded_whole(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    schema = rows.schema
+    rows = without_tangles(rows, key, moved(rows, key)).combine_chunks()
+    op = _codes_of_ops(rows["_op"])
     lines = _lines(rows, key)
     filled = _fill(rows, key, op, lines)
-    is_pinned = np.zeros(rows.num_rows, bool) if is_whole else _pinned(lines, filled)
-    return _folded(rows, op, lines, filled, is_pinned)
+    found = _folded(rows, op, lines, filled, np.zeros(rows.num_rows, bool))
+    # what such a row names is where it was found, not a key that it left
+    before, place = found[BEFORE].combine_chunks(), schema.get_field_index(BEFORE)
+    kept = pc.if_else(found[FROM].is_null().combine_chunks(), before, pa.scalar(None, before.type))
+    return found.select(schema.names).set_column(place, schema.field(place), kept)
+
+
+def _folded_some(rows: pa.Table, key: Sequence[str], op: Ints) -> pa.Table:
+    """What becomes of a tangled key may depend on what lies below: all its changes stay as they are."""
+    is_tangled = tangled_keys(rows, key, moved(rows, key))
+    if is_tangled.any():
+        stays, rows, op = rows.filter(pa.array(is_tangled)), rows.filter(pa.array(~is_tangled)), op[~is_tangled]
+        both = pa.concat_tables([stays, _folded_some(rows.combine_chunks(), key, op)]) if len(op) else stays
+        return both.sort_by([("_gsn", "ascending"), ("_seq", "ascending")])
+    lines = _lines(rows, key)
+    filled = _fill(rows, key, op, lines)
+    return _folded(rows, op, lines, filled, _pinned(lines, filled))
 
 
 def moved(rows: pa.Table, key: Sequence[str]) -> Bools:
@@ -91,19 +116,27 @@ class _Filled:
 def _lines(rows: pa.Table, key: Sequence[str]) -> _Lines:
     n = rows.num_rows
     is_moved = moved(rows, key)
+    # rows that others were put in the place of have left no key, but may have to be looked for under another
+    elsewhere = np.zeros(0, np.int64)
+    if FROM in rows.column_names:
+        elsewhere = np.flatnonzero(_bools(rows[FROM].is_valid().combine_chunks()))
+    is_moved[elsewhere] = False
     movers = np.flatnonzero(is_moved)
     columns = [rows[name].combine_chunks() for name in key]
-    if len(movers):
-        before = rows[BEFORE].combine_chunks().take(pa.array(movers))
+    if len(movers) or len(elsewhere):
+        before = rows[BEFORE].combine_chunks().take(pa.array(np.concatenate((movers, elsewhere))))
         columns = [
             pa.concat_arrays([own, pc.struct_field(before, [name])]) for own, name in zip(columns, key, strict=True)
         ]
     # every row touches its key; one that moved has left its old key just before
-    code = _key_codes(columns)
+    code = key_codes(columns)
+    looked_for, code = code[n + len(movers) :], code[: n + len(movers)]
     row = np.concatenate((np.arange(n), movers))
     is_leaving = np.arange(len(code)) >= n
     order = np.lexsort((2 * row + ~is_leaving, code)) if len(movers) else np.argsort(code, kind="stable")
     code, row, is_leaving = code[order], row[order], is_leaving[order]
+    is_real = _is_real(rows, code, row, is_leaving)
+    code, row, is_leaving = code[is_real], row[is_real], is_leaving[is_real]
     starts = np.concatenate(([True], code[1:] != code[:-1]))
     wins = np.concatenate((starts[1:], [True]))
     began = np.maximum.accumulate(np.where(starts, np.arange(len(code)), 0))
@@ -119,6 +152,27 @@ def _lines(rows: pa.Table, key: Sequence[str]) -> _Lines:
     found.previous[row[comes_from]] = before_row[comes_from]
     found.first[row[~is_leaving]] = row[began[~is_leaving]]
     found.first_left[row[~is_leaving]] = is_leaving[began[~is_leaving]]
+    if len(looked_for):
+        seq = pc.fill_null(rows[FROM], 0).to_numpy()
+        behind = first_at(rows, rows["_gsn"].to_numpy()[elsewhere], seq[elsewhere])
+        place = np.searchsorted(code * (n + 1) + row, looked_for * (n + 1) + behind) - 1
+        is_there = (place >= 0) & (code[place] == looked_for) & ~is_leaving[place]
+        found.previous[elsewhere] = np.where(is_there, row[place], n)
+    return found
+
+
+def _is_real(rows: pa.Table, code: Ints, row: Ints, is_leaving: Bools) -> Bools:
+    """Without rows that are there only if their key had one before, and it had none."""
+    every = np.ones(len(row), bool)
+    if MAYBE not in rows.column_names:
+        return every
+    maybe = _bools(rows[MAYBE].combine_chunks())[row] & ~is_leaving
+    if not maybe.any():
+        return every
+    is_there = ~is_leaving & (_codes_of_ops(rows["_op"])[row] != _D)
+    last = np.maximum.accumulate(np.where(maybe, -1, np.arange(len(row))))
+    had_one = (last >= 0) & (code[last] == code) & is_there[last]
+    found: Bools = ~maybe | had_one
     return found
 
 
@@ -211,20 +265,6 @@ def _still_unchanged(lists: pa.Array, op: Ints, filled: _Filled, kept: Ints, is_
 
 def _is_lacking(source: Ints | None, row: int, n: int) -> bool:
     return source is None or bool(source[row] == n)
-
-
-def _key_codes(columns: Sequence[pa.Array]) -> Ints:
-    """Equal numbers for equal keys."""
-    codes: Ints | None = None
-    for column in columns:
-        encoded = pc.dictionary_encode(column, null_encoding="encode")
-        own = encoded.indices.to_numpy().astype(np.int64)
-        if codes is None:
-            codes = own
-        else:
-            codes = np.unique(codes * len(encoded.dictionary) + own, return_inverse=True)[1].astype(np.int64)
-    assert codes is not None, "a table without a key cannot be folded"
-    return codes
 
 
 def _codes_of_ops(op: pa.ChunkedArray) -> Ints:

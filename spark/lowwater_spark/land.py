@@ -18,9 +18,9 @@ from lowwater.config import Settings
 from lowwater.errors import FencedError, LandingConflictError, LandingError
 from lowwater.ids import SchemaId
 from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import File, Kind, Landed, Manifest
+from lowwater.lake.manifest import CopiedTables, Generation, Kind, Landed, Manifest
 from lowwater.record_codec import decode_commit
-from lowwater.records import Commit, Copied, Prepared, Skipped
+from lowwater.records import Commit, Prepared
 from lowwater.schemas import SchemaStore
 from lowwater.times import now_us
 from lowwater_spark import metrics
@@ -28,7 +28,7 @@ from lowwater_spark.land_task import LandTask, TaskParams, TaskReport
 from lowwater_spark.ledger import Draft, commit_draft, land_attempt, table_version
 from lowwater_spark.mirror import Mirror
 from lowwater_spark.peek import peek
-from lowwater_spark.plan import end_of, largest_value, ordered_rows
+from lowwater_spark.plan import CONTROL, end_of, largest_value, ordered_rows
 from lowwater_spark.reports import report_batch, run_tasks, task_tag
 from lowwater_spark.session import kafka_options
 from lowwater_spark.stitch import Stitched, stitch
@@ -93,7 +93,7 @@ class Landing:
         self._mirror = mirror
         self._schemas = schemas
         headers = schemas.record_codec().headers
-        self._control_ids = {r.__name__: int(schema_id_of(headers[r.__name__])) for r in (Commit, Skipped, Copied)}
+        self._control_ids = {name: int(schema_id_of(headers[name])) for name in CONTROL}
         self._cores = spark.sparkContext.defaultParallelism
         self._attempt = ""
         #: where the landing to come begins
@@ -104,6 +104,8 @@ class Landing:
         self._expected_rows = 0
         self._value_bytes_max: int | None = None
         self._landings = 0
+        #: steps that were begun or ended: a landing that takes long moves on by them
+        self.steps = 0
         #: schema id → the landing that saw it last
         self._seen: dict[int, int] = dict.fromkeys(chain.last_schema_ids, 0)
         self._look_at(peek(settings.kafka, self._topic, start), is_again=start in mirror.unfinished)
@@ -248,7 +250,7 @@ class Landing:
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
         session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(limit))
 
-    def _carried(self, ran: _Ran) -> list[File]:
+    def _carried(self, ran: _Ran) -> list[TaskReport]:
         """Rows at the end of a task whose Commit lay in the next one: few, so the driver writes them."""
         if not ran.result.carried:
             return []
@@ -257,12 +259,13 @@ class Landing:
         task = LandTask(TaskParams(self._lake, self._attempt, self._control_ids, tables), task_tag())
         for report, commit in ran.result.carried:
             task.write_carried(report.carried, commit)
-        return task.close()
+        task.report.files = task.close()
+        return [task.report]
 
     def _commit(self, ran: _Ran, topic_id: str) -> Manifest:
-        reports, result = ran.reports, ran.result
+        reports, result = [*ran.reports, *self._carried(ran)], ran.result
         assert result.last_end is not None
-        files = [f for r in reports for f in r.files] + self._carried(ran)
+        files = [f for r in reports for f in r.files]
         head = self._chain.head
         self._landings += 1
         self._seen |= dict.fromkeys((f.schema_id for f in files), self._landings)
@@ -276,8 +279,11 @@ class Landing:
             gsn=result.last_end.gsn,
             transactions=result.last_end.gsn - head.gsn,
             commit_ts_us=max(r.commit_ts_us for r in reports),
+            clock_us=max(r.clock_us for r in reports),
             skipped=tuple(s for r in reports for s in r.skipped),
-            copied=tuple(c for r in reports for c in r.copied),
+            copied=self._copied(reports),
+            stale=tuple(s for r in reports for s in r.stale),
+            generations=self._new_generations(reports),
             versions=tuple((id_, table_version(self._avro(id_))) for id_ in {f.schema_id for f in files}),
         )
         with self._step("commit"):
@@ -288,6 +294,24 @@ class Landing:
         self._start = manifest.landed.offset
         self._chain.write_checkpoint_if_due()
         return manifest
+
+    def _new_generations(self, reports: list[TaskReport]) -> tuple[Generation, ...]:
+        known = {(found.source, found.generation) for found in self._chain.generations}
+        first: dict[tuple[str, int], int] = {}
+        for report in reports:
+            for pair, gsn in report.generations.items():
+                first[pair] = min(gsn, first.get(pair, gsn))
+        new = sorted((gsn, pair) for pair, gsn in first.items() if pair not in known)
+        return tuple(Generation(source=source, generation=number, gsn=gsn) for gsn, (source, number) in new)
+
+    def _copied(self, reports: list[TaskReport]) -> tuple[CopiedTables, ...]:
+        """Of a copy that is closed nothing is here, or not all: it landed in another lake, or was replaced."""
+        self._chain.refresh()
+        found = [copied for report in reports for copied in report.copied]
+        for copied in found:
+            if copied.copy_id in self._chain.closed_copies:
+                _log.warning("a closed copy", copy=copied.copy_id, tables=copied.tables[:10], gsn=copied.gsn)
+        return tuple(copied for copied in found if copied.copy_id not in self._chain.closed_copies)
 
     def _commit_draft(self, draft: Draft) -> Manifest:
         """Who is refused asks Kafka whether it was fenced. If not, the manifest in its way was a predecessor's last."""
@@ -302,8 +326,10 @@ class Landing:
 
     @contextmanager
     def _step(self, step: str) -> Iterator[None]:
+        self.steps += 1
         with metrics.STEP_SECONDS.labels(self._group, step).time(), tracing.span(f"land {step}", group=self._group):
             yield
+        self.steps += 1
 
     def _measure(self, manifest: Manifest, reports: list[TaskReport], seconds: float) -> None:
         rows = sum(f.rows for f in manifest.files)
@@ -313,9 +339,9 @@ class Landing:
         metrics.FILES.labels(self._group).inc(len(manifest.files))
         metrics.BYTES.labels(self._group).inc(sum(f.bytes for f in manifest.files))
         metrics.GSN.labels(self._group).set(manifest.gsn)
-        metrics.COMMIT_TIME.labels(self._group).set(manifest.commit_ts_us / 1e6)
+        metrics.COMMIT_TIME.labels(self._group).set(manifest.time_us / 1e6)
         metrics.SECONDS.labels(self._group).observe(seconds)
-        metrics.LATENCY.labels(self._group).observe(max(0.0, (now_us() - manifest.commit_ts_us) / 1e6))
+        metrics.LATENCY.labels(self._group).observe(max(0.0, (now_us() - manifest.time_us) / 1e6))
         _log.info(
             "landed",
             n=manifest.n,

@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lowwater.codec import generic
 from lowwater.codec.wire import HEADER_SIZE
 from lowwater.config import LakeConfig
 from lowwater.failpoints import fail_point
 from lowwater.lake.columns import lake_table
-from lowwater.lake.manifest import CopiedTables, File, SkippedTransaction
+from lowwater.lake.manifest import CopiedTables, File, SkippedTransaction, StaleTables
 from lowwater.lake.store import Store, open_lake_store
 from lowwater.positions import Order
-from lowwater.records import Commit, Copied, Skipped
+from lowwater.records import Commit, Copied, Skipped, Stale
 from lowwater_spark.files import LakeFiles
 from lowwater_spark.plan import OTHER, table_column
 from lowwater_spark.rows import Commits, Ints, order_keys, stream_rows, whole_numbers
@@ -62,9 +63,13 @@ class TaskReport:
     value_bytes_max: int = 0
     transactions: int = 0
     commit_ts_us: int = 0
+    clock_us: int = 0
     files: list[File] = field(default_factory=list)
     skipped: list[SkippedTransaction] = field(default_factory=list)
     copied: list[CopiedTables] = field(default_factory=list)
+    stale: list[StaleTables] = field(default_factory=list)
+    #: source and generation → the first gsn of it here
+    generations: dict[tuple[str, int], int] = field(default_factory=dict)
     #: transactions of which only a part was here: changes and the sum of their checksums
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)
     #: the commits of those that ended here
@@ -261,6 +266,8 @@ class LandTask:
         self._check(block, commits)
         if len(commits.gsn):
             self.report.commit_ts_us = max(self.report.commit_ts_us, _micros_max(commits.commit_ts))
+            self.report.generations = commits.generations() | self.report.generations
+            self.report.clock_us = max(self.report.clock_us, _clock_max(block.batch.column(Commit.__name__)))
         if not self.report.unknown_ids:
             self._write(block, commits)
 
@@ -291,7 +298,7 @@ class LandTask:
     def _commit(self, block: Block, row: int) -> Commit:
         (found,) = block.batch.column(Commit.__name__)[row].as_py()
         order = Order(int.from_bytes(found["order"]["major"], "big"), int.from_bytes(found["order"]["minor"], "big"))
-        names = ("commit_ts_us", "clock_us", "changes", "checksum")
+        names = ("commit_ts_us", "clock_us", "changes", "checksum", "generation")
         return Commit(found["source"], found["thread"], found["txid"], order, *(found[name] for name in names))
 
     def _note_control(self, block: Block) -> None:
@@ -300,12 +307,22 @@ class LandTask:
             found = generic.decode(block.batch.column(OTHER)[int(row)].as_py(), Skipped)
             known = {name: getattr(found, name) for name in ("source", "thread", "txid", "reason")}
             self.report.skipped.append(SkippedTransaction(gsn=int(block.gsn[row]), **known))
-        for row in np.flatnonzero(block.ids == self._params.control_ids[Copied.__name__]):
-            end = int(row + np.argmax(block.is_end[row:]))
-            copied = generic.decode(block.batch.column(OTHER)[int(row)].as_py(), Copied)
-            self.report.copied.append(_copied(int(block.gsn[row]), self._commit(block, end).source, copied))
+
+    def _note_copies(self, block: Block, commits: Commits) -> None:
+        """With the rows: the Commit may lie in another task, or in the next landing."""
+        ids = self._params.control_ids
+        for row in np.flatnonzero(np.isin(block.ids, (ids[Copied.__name__], ids[Stale.__name__]))):
+            gsn, data = int(block.gsn[row]), block.batch.column(OTHER)[int(row)].as_py()
+            source, generation = commits.source_of(gsn)
+            if block.ids[row] == ids[Copied.__name__]:
+                self.report.copied.append(_copied(gsn, source, generation, generic.decode(data, Copied)))
+            else:
+                stale = generic.decode(data, Stale)
+                tables = tuple(f"{source}.{table}" for table in stale.tables)
+                self.report.stale.append(StaleTables(gsn=gsn, source=source, tables=tables, reason=stale.reason))
 
     def _write(self, block: Block, commits: Commits) -> None:
+        self._note_copies(block, commits)
         dropped = self.report.too_large
         keep = ~np.isin(block.gsn, list(dropped)) if dropped else None
         names = set(block.batch.schema.names)
@@ -337,7 +354,11 @@ def _micros_max(instants: pa.Array) -> int:
     return int(whole_numbers(instants.cast(pa.int64())).max())
 
 
-def _copied(gsn: int, source: str, found: Copied) -> CopiedTables:
+def _clock_max(commits: pa.ListArray) -> int:
+    return int(whole_numbers(pc.struct_field(commits.flatten(), "clock_us")).max())
+
+
+def _copied(gsn: int, source: str, generation: int, found: Copied) -> CopiedTables:
     lows: dict[str, Order] = {}
     for chunk in found.chunks:
         lows[chunk.table] = min(chunk.low, lows.get(chunk.table, chunk.low))
@@ -345,6 +366,7 @@ def _copied(gsn: int, source: str, found: Copied) -> CopiedTables:
         gsn=gsn,
         source=source,
         copy_id=found.copy,
+        generation=generation,
         tables=tuple(f"{source}.{table}" for table in found.tables),
         lows={f"{source}.{table}": f"{low.major}.{low.minor}" for table, low in lows.items()},
     )

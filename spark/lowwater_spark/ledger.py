@@ -19,11 +19,13 @@ from lowwater.lake.columns import lake_table
 from lowwater.lake.manifest import (
     CopiedTables,
     File,
+    Generation,
     Kind,
     Landed,
     Layer,
     Manifest,
     SkippedTransaction,
+    StaleTables,
     TableVersion,
     manifest_path,
 )
@@ -50,8 +52,11 @@ class Draft:
     gsn: int = 0
     transactions: int = 0
     commit_ts_us: int = 0
+    clock_us: int = 0
     skipped: tuple[SkippedTransaction, ...] = ()
     copied: tuple[CopiedTables, ...] = ()
+    stale: tuple[StaleTables, ...] = ()
+    generations: tuple[Generation, ...] = ()
     versions: tuple[tuple[int, TableVersion], ...] = ()
     # of a compact
     removed: tuple[File, ...] = ()
@@ -96,6 +101,8 @@ def state_paths(chain: Chain, table: str) -> frozenset[str]:
 
 def conflict(draft: Draft, chain: Chain) -> str | None:
     """Why this draft can never land behind this chain; None if it can."""
+    if draft.kind is Kind.BEGIN and chain.head.n:
+        return "it has begun"
     if draft.kind is Kind.LAND:
         if chain.head.landed.topic and chain.head.landed.offset != draft.from_offset:
             return f"offsets {draft.from_offset} … have landed, up to {chain.head.landed.offset}"
@@ -133,9 +140,10 @@ def manifest_behind(draft: Draft, head: Head, known_versions: set[int], at_us: i
         attempt=draft.attempt,
         at_us=at_us,
         previous=head.digest,
-        landed=draft.landed if is_land else head.landed,
-        gsn=draft.gsn if is_land else head.gsn,
+        landed=draft.landed if is_land or draft.kind is Kind.BEGIN else head.landed,
+        gsn=draft.gsn if is_land or draft.kind is Kind.BEGIN else head.gsn,
         commit_ts_us=max(head.commit_ts_us, draft.commit_ts_us),
+        clock_us=max(head.time_us, draft.clock_us),
         from_offset=draft.from_offset if is_land else None,
         from_gsn=head.gsn if is_land else None,
         transactions=draft.transactions,
@@ -144,6 +152,8 @@ def manifest_behind(draft: Draft, head: Head, known_versions: set[int], at_us: i
         versions={id_: version for id_, version in draft.versions if id_ not in known_versions},
         skipped=draft.skipped,
         copied=draft.copied,
+        stale=draft.stale,
+        generations=draft.generations,
         closed_copies=draft.closed_copies,
         history_from=draft.history_from,
     )

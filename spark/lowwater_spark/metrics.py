@@ -13,8 +13,11 @@ ERRORS = Counter("lowwater_land_errors_total", "errors by class", ["group", "err
 SESSIONS = Counter("lowwater_land_sessions_total", "starts, also after a doubt about Kafka", _GROUP)
 GSN = Gauge("lowwater_land_gsn", "the last gsn landed", _GROUP)
 COMMIT_TIME = Gauge(
-    "lowwater_land_commit_timestamp_seconds", "commit time of the newest transaction that has landed", _GROUP
+    "lowwater_land_commit_timestamp_seconds",
+    "the sources' clock at the newest transaction that has landed: its commit time, but never far ahead",
+    _GROUP,
 )
+STALE = Gauge("lowwater_lake_stale_tables", "tables whose state is not known until a copy of them has landed", _GROUP)
 BEHIND = Gauge("lowwater_land_behind_records", "records of the ordered topic that have not landed", _GROUP)
 SECONDS = Histogram(
     "lowwater_land_seconds",

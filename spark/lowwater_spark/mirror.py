@@ -5,7 +5,7 @@ It only mirrors the manifests. After a crash, or when the topic was deleted, it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,8 @@ class LedgerTopic:
     numbers: set[int] = field(default_factory=set)
     #: of the last one that the landing itself has mirrored
     last: int = 0
+    #: the attempt with which the lake began, where that was not at the first transaction
+    begun: str = ""
     #: of which nothing more is known
     open_attempts: dict[str, Prepared] = field(default_factory=dict)
 
@@ -66,6 +68,8 @@ def read_ledger(kafka: KafkaConfig, codec: RecordCodec, group: str) -> LedgerTop
             found.open_attempts[prepared.attempt] = prepared
         elif kind is Landed:
             landed = codec.decode(value, Landed)
+            if landed.kind == Kind.BEGIN:
+                found = LedgerTopic(begun=landed.attempt)  # what came before was of another lake
             found.open_attempts.pop(landed.attempt, None)
             found.numbers.add(landed.n)
             # copies have a producer of their own, which may be ahead
@@ -76,15 +80,27 @@ def read_ledger(kafka: KafkaConfig, codec: RecordCodec, group: str) -> LedgerTop
     return found
 
 
+def read_ledger_of(chain: Chain, kafka: KafkaConfig, codec: RecordCodec, group: str) -> LedgerTopic:
+    """Nothing of it counts that was said of another lake."""
+    found = read_ledger(kafka, codec, group)
+    first = chain.manifest(1) if chain.head.n else None
+    if first is not None and first.kind is Kind.BEGIN and first.attempt != found.begun:
+        return LedgerTopic()
+    return found
+
+
 class Mirror:
     """One group's. Whoever makes one fences its predecessor: two landing applications cannot both go on."""
 
-    def __init__(self, kafka: KafkaConfig, codec: RecordCodec, group: str) -> None:
+    def __init__(
+        self, kafka: KafkaConfig, codec: RecordCodec, group: str, tick: Callable[[], None] = lambda: None
+    ) -> None:
+        """`tick`: while Kafka is waited for."""
         self._kafka = kafka
         self._codec = codec
         self._group = group
         self._topic = topics.ledger(group)
-        self._producer = TransactionalProducer(kafka, f"lowwater.land.{group}")
+        self._producer = TransactionalProducer(kafka, f"lowwater.land.{group}", tick)
         self._producer.init()
         fail_point("land.after_init")
         settings = {"group.id": topics.land_group(group), **client_settings(kafka)}
@@ -124,7 +140,7 @@ class Mirror:
 
     def repair(self, chain: Chain) -> int:
         """What the manifests say and the topic does not; the number of records that were missing."""
-        ledger = read_ledger(self._kafka, self._codec, self._group)
+        ledger = read_ledger_of(chain, self._kafka, self._codec, self._group)
         open_attempts = ledger.open_attempts
         self.unfinished = {p.from_offset for p in open_attempts.values() if p.kind == Kind.LAND}
         missing: list[Landed | Aborted] = []

@@ -18,10 +18,10 @@ from pyspark.sql.avro.functions import from_avro
 from lowwater.codec.wire import HEADER_SIZE, header
 from lowwater.ids import SchemaId
 from lowwater.record_codec import record_schemas
-from lowwater.records import Commit, Copied, OrderKey, Skipped
+from lowwater.records import Commit, Copied, OrderKey, Skipped, Stale
 
 #: the records of ours that the ordered topic has beside changes
-CONTROL = (Commit.__name__, Skipped.__name__, Copied.__name__)
+CONTROL = (Commit.__name__, Skipped.__name__, Copied.__name__, Stale.__name__)
 #: the column of those but commits: there are few, so they are left encoded
 OTHER = "other"
 #: Spark's own decimal ends here; what is longer comes as bytes

@@ -63,6 +63,8 @@ class Commits:
     """The commits of a block's transactions, in gsn order, as columns."""
 
     gsn: Ints
+    source: pa.Array
+    generation: Ints
     txid: pa.Array
     thread: pa.Array
     order: pa.Array
@@ -77,6 +79,8 @@ class Commits:
         pair = [pa.array(unsigned(major)), pa.array(unsigned(minor))]
         return cls(
             gsn,
+            field["source"],
+            whole_numbers(field["generation"]),
             field["txid"],
             field["thread"],
             pa.StructArray.from_arrays(pair, fields=list(ORDER_TYPE)),
@@ -91,6 +95,8 @@ class Commits:
         orders = [{"major": c.order.major, "minor": c.order.minor} for _, c in found]
         return cls(
             np.array([gsn for gsn, _ in found], dtype=np.int64),
+            pa.array([c.source for _, c in found], pa.string()),
+            np.array([c.generation for _, c in found], dtype=np.int64),
             pa.array([c.txid for _, c in found], pa.string()),
             pa.array([c.thread for _, c in found], pa.int64()),
             pa.array(orders, ORDER_TYPE),
@@ -98,6 +104,25 @@ class Commits:
             np.array([c.changes for _, c in found], dtype=np.int64),
             np.array([c.checksum for _, c in found], dtype=np.int64),
         )
+
+    def source_of(self, gsn: int) -> tuple[str, int]:
+        """The source and the generation of a transaction that is here."""
+        row = int(np.searchsorted(self.gsn, gsn))
+        return self.source[row].as_py(), int(self.generation[row])
+
+    def generations(self) -> dict[tuple[str, int], int]:
+        """Source and generation → the first gsn of it here."""
+        if not len(self.gsn):
+            return {}
+        names = self.source.dictionary_encode()
+        numbers, places = np.unique(self.generation, return_inverse=True)
+        pairs = whole_numbers(names.indices) * len(numbers) + places
+        found, first = np.unique(pairs, return_index=True)
+        sources = names.dictionary.to_pylist()
+        return {
+            (sources[pair // len(numbers)], int(numbers[pair % len(numbers)])): int(self.gsn[row])
+            for pair, row in zip(found.tolist(), first.tolist(), strict=True)
+        }
 
 
 def _wide_decimals(column: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -7,6 +7,7 @@ names: so it may be deleted at any time, and nothing of an older one is ever bel
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import time
@@ -31,22 +32,29 @@ from lowwater.errors import (
     LandingConflictError,
     LowwaterError,
     SparkError,
+    StoreError,
     TopicError,
 )
 from lowwater.lake.chain import Chain
 from lowwater.lake.manifest import Manifest
+from lowwater.lake.stale import stale_now
 from lowwater.lake.store import open_lake_store
 from lowwater.service import SessionService, http_of
 from lowwater.topics import Topic
 from lowwater_spark import metrics
 from lowwater_spark.background import Maintenance
+from lowwater_spark.begin import Beginning
 from lowwater_spark.copies import Copies
 from lowwater_spark.land import Landing
+from lowwater_spark.land_progress import LandProgress
 from lowwater_spark.mirror import Mirror
 from lowwater_spark.session import kafka_options, spark_session
 
 #: after a failure of Spark's own
 RETRY_SECONDS = 2.0
+#: after one of the lake's store
+STORE_SECONDS = 5.0
+_STORE_ERROR = re.compile(r"lowwater\.errors\.StoreError: (.*)")
 
 
 class LandService(SessionService):
@@ -73,6 +81,7 @@ class LandService(SessionService):
         self._last: dict[str, Any] = {}
         self._rate: list[tuple[float, int]] = []
         self._shown: dict[str, Any] = {}
+        self._progress: LandProgress
 
     def _topics(self) -> list[Topic]:
         wanted = [*topics.shared_topics(), *topics.group_topics(self.group, self.config)]
@@ -94,6 +103,9 @@ class LandService(SessionService):
         self._spark = spark_session(f"lowwater-land-{self.group}", self.config.land)
         # Spark takes this one for itself
         signal.signal(signal.SIGINT, self._on_stop)
+        # before anything of a copy can land
+        self._beginning = Beginning(self.kafka, self._codec, self.group, self.config.sources)
+        self._beginning.begin(Chain.open(self._lake_store), self._admin.topic_id(self._topic))
         self._copies = Copies(self._spark, self._settings, self.group, self._lake_store, self._codec)
         if not self._once:
             assert self.config.lake is not None
@@ -106,7 +118,7 @@ class LandService(SessionService):
     def _run_session(self) -> bool:
         metrics.SESSIONS.labels(self.group).inc()
         self._error = None
-        mirror = Mirror(self.kafka, self._codec, self.group)
+        mirror = Mirror(self.kafka, self._codec, self.group, self.health.tick)
         ends = _Ends(self._settings, self._topic)
         checkpoint = self._checkpoint()
         query: StreamingQuery | None = None
@@ -116,6 +128,8 @@ class LandService(SessionService):
             chain = Chain.open(self._lake_store)
             topic_id = self._check_topic(chain)
             repaired = mirror.repair(chain)
+            self._control.poll()
+            self._beginning.ask_for_copies(chain, self._control.fold)
             start = chain.head.landed.offset if chain.head.landed.topic else ends.first()
             self._log.info("session", n=chain.head.n, gsn=chain.head.gsn, offset=start, repaired=repaired)
             landing = Landing(self._spark, self._settings, self.group, chain, mirror, self._store, start)
@@ -127,6 +141,9 @@ class LandService(SessionService):
                     self._error = error
                     raise
 
+            self._progress = LandProgress(
+                self._spark, self.kafka, self._admin.ask_ends, self._topic, self.config.land.trigger_seconds
+            )
             query = self._start(start, checkpoint, on_batch)
             self.health.ready()
             return self._watch(query, ends, landing)
@@ -172,14 +189,21 @@ class LandService(SessionService):
 
     def _on_batch(self, landing: Landing, batch: DataFrame, ends: _Ends, topic_id: str) -> None:
         self.health.tick()
-        behind = ends.last() - landing.read_to
-        manifest = landing.on_batch(batch, min(behind, self.config.land.records_max), topic_id)
+        self._progress.begin_batch()
+        try:
+            behind = ends.last() - landing.read_to
+            manifest = landing.on_batch(batch, min(behind, self.config.land.records_max), topic_id)
+        finally:
+            self._progress.end_batch()
         if manifest is not None:
+            self.health.recovered()
             self._show(manifest, ends)
+            metrics.STALE.labels(self.group).set(len(stale_now(landing.chain)))
 
     def _watch(self, query: StreamingQuery, ends: _Ends, landing: Landing) -> bool:
         """False when we are to stop; raises what ended the stream."""
         self._show(None, ends, landing.chain)
+        metrics.STALE.labels(self.group).set(len(stale_now(landing.chain)))
         while not self._is_stopping:
             try:
                 if query.awaitTermination(1):
@@ -190,6 +214,8 @@ class LandService(SessionService):
                 raise SparkError(f"Spark's JVM is gone: {error}", hint="this process ends; start it again") from error
             if not query.status["isTriggerActive"]:
                 self.health.tick()
+            self.look_at_kafka()
+            self._note_progress(landing)
             self._show_beside()
             self._control.poll()
             if self.is_restarted or self._control.fold.get(self.kind, self.group).control.wanted.is_at_rest:
@@ -198,12 +224,31 @@ class LandService(SessionService):
                 raise self._copies.fenced  # where nothing is landed, only the copies hear of it
         return False
 
+    def _note_progress(self, landing: Landing) -> None:
+        """It lands while there is something to land. Copies that failed are tried again by themselves, and shown."""
+        why = self._progress.look(landing.read_to, landing.steps)
+        if why:
+            self.health.trouble(why)
+        else:
+            self.progressed()
+        if self._progress.is_settled:
+            self.health.recovered()
+        copies = self._copies.status
+        if copies.get("state") == "failed":
+            self.health.not_ready(f"copies: {copies['error'].get('what')}")
+        else:
+            self.health.ready()
+
     def _named(self, error: StreamingQueryException) -> LowwaterError:
         """What ended the stream, by the name that it has here."""
         found = self._error
         if found is not None:
             return found
         text = str(error)
+        refused = _STORE_ERROR.findall(text)
+        if refused:
+            # raised by a task, in another process
+            return StoreError(refused[-1].strip()[:1000], hint="is the lake full, or read-only? it is tried again")
         if "OffsetOutOfRange" in text or "failOnDataLoss" in text or "Some data may have been lost" in text:
             return DataGoneError(
                 f"records of {self._topic} that have not landed are gone", hint="see docs/operations.md, data gone"
@@ -216,11 +261,14 @@ class LandService(SessionService):
         """A lost worker or executor is no reason to wait for a person; a lost JVM ends this process, too."""
         if isinstance(error, LandingConflictError):
             return True  # a predecessor's last manifest: the next session reads the chain again
+        if isinstance(error, StoreError):
+            self._rest(STORE_SECONDS)
+            return True
         if not isinstance(error, SparkError):
-            return False
+            return super()._can_go_on(error)
         if not self._is_jvm_there():
             raise error
-        time.sleep(RETRY_SECONDS)
+        self._rest(RETRY_SECONDS)
         return True
 
     def _is_jvm_there(self) -> bool:
@@ -237,12 +285,12 @@ class LandService(SessionService):
                 "offset": manifest.landed.offset,
                 "rows": sum(f.rows for f in manifest.files),
                 "files": len(manifest.files),
-                "commit_ts_us": manifest.commit_ts_us,
+                "commit_ts_us": manifest.time_us,
             }
             self._rate = [*self._rate[-9:], (time.monotonic(), self._last["rows"])]
         elif chain is not None:
             metrics.GSN.labels(self.group).set(chain.head.gsn)
-            metrics.COMMIT_TIME.labels(self.group).set(chain.head.commit_ts_us / 1e6)
+            metrics.COMMIT_TIME.labels(self.group).set(chain.head.time_us / 1e6)
             self._last = {"n": chain.head.n, "gsn": chain.head.gsn, "offset": chain.head.landed.offset}
         behind = max(0, ends.last() - self._last["offset"])
         metrics.BEHIND.labels(self.group).set(behind)

@@ -119,7 +119,8 @@ def skip(name: str, new: models.NewSkip, parts: UseParts, caller: UseCaller) -> 
     if new.source not in fleet.sources_of(name):
         known = ", ".join(fleet.sources_of(name)) or "none"
         raise UnknownError(f"{name} has no source {new.source!r}", hint=f"known: {known}")
-    return say(parts, caller, GROUP, name, words.skip(Skip(new.source, new.thread, new.txid, new.reason)))
+    word = Skip(new.source, new.thread, new.txid, new.reason, uuid.uuid4().hex[:12], new.position)
+    return say(parts, caller, GROUP, name, words.skip(word))
 
 
 @router.get("/{name}/words", responses=responses(404))

@@ -69,6 +69,7 @@ def _landing(manifest: Manifest) -> models.Landing:
         tables=sorted({file.table for file in manifest.files}),
         skipped=[skipped.model_dump() for skipped in manifest.skipped],
         copied=[copied.model_dump(exclude={"lows"}) for copied in manifest.copied],
+        stale=[stale.model_dump() for stale in manifest.stale],
     )
 
 
@@ -94,12 +95,13 @@ def tables(name: str, parts: UseParts) -> list[models.LakeTable]:
         models.LakeTable(
             table=info.name, version=info.version, versions=list(info.versions), rows=info.rows, files=info.files,
             bytes=info.bytes, gsn=info.gsn,
+            stale=None if info.stale is None else models.LakeStale(gsn=info.stale.gsn, reason=info.stale.reason),
         )
         for info in _lake(parts, name).tables()
     ]  # fmt: skip
 
 
-@router.get("/lake/tables/{table}/rows", responses=responses(404))
+@router.get("/lake/tables/{table}/rows", responses=responses(404, 409))
 def rows(
     name: str,
     table: str,
@@ -108,20 +110,22 @@ def rows(
         Literal["changes", "state"], Query(description="the newest changes, or rows of the state")
     ] = "changes",
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
+    allow_stale: Annotated[bool, Query(description="rows of the state also where it is not known")] = False,
 ) -> models.LakeRows:
-    """A look at the newest rows."""
+    """The newest rows. The state of a table that is stale is refused (409), unless `allow_stale`."""
     lake = _lake(parts, name)
     full = lake.name(table)
-    found = _state(lake, full, limit) if of == "state" else _changes(lake, full, limit)
+    found = _state(lake, full, limit, allow_stale) if of == "state" else _changes(lake, full, limit)
     columns = list(found[0]) if found else []
     return models.LakeRows(table=full, gsn=lake.gsn, columns=columns, rows=[plain(row) for row in found])
 
 
-def _state(lake: Lake, table: str, limit: int) -> list[dict[str, Any]]:
+def _state(lake: Lake, table: str, limit: int, allow_stale: bool) -> list[dict[str, Any]]:
     from lowwater.lake.scans import asking, connect
 
     with connect(MEMORY) as con, asking(lake.store):
-        found: list[dict[str, Any]] = lake.state(table).duckdb(con).limit(limit).to_arrow_table().to_pylist()
+        state = lake.state(table, allow_stale=allow_stale).duckdb(con)
+        found: list[dict[str, Any]] = state.limit(limit).to_arrow_table().to_pylist()
     return found
 
 

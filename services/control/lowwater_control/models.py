@@ -32,12 +32,21 @@ ERROR_EXAMPLE: dict[str, Any] = {
 State = Annotated[
     str,
     Field(
-        description="starting, running, paused, failed, stopped; `unreachable`: its service has not been heard of",
+        description="starting, running, paused, failed, stopped; `stalled`: it has made no progress for seconds where "
+        "there should have been some; `unreachable`: its service has said nothing for seconds",
         examples=["running"],
     ),
 ]
 Reason = Annotated[str, Field(max_length=1000, description="why; it is recorded", examples=["node 2 is down for good"])]
 GivenReason = Annotated[Reason, Field(min_length=1)]
+
+
+class Stalled(BaseModel):
+    """Since when there was no progress, and why."""
+
+    since_us: int
+    seconds: float
+    why: str = Field(examples=["Kafka at broker:9092 does not answer: Connection refused"])
 
 
 class Body(BaseModel):
@@ -101,6 +110,7 @@ class SourceStatus(BaseModel):
     reason: str
     version: int
     error: dict[str, Any] | None = Field(examples=[ERROR_EXAMPLE])
+    stalled: Stalled | None = None
     heard_seconds_ago: float | None
     per_second: float = Field(description="transactions")
     transactions: int = Field(description="that this session published")
@@ -130,6 +140,7 @@ class GroupStatus(BaseModel):
     reason: str
     version: int
     error: dict[str, Any] | None
+    stalled: Stalled | None = None
     heard_seconds_ago: float | None
     per_second: float = Field(description="transactions released")
     gsn: int = Field(description="of the last transaction released")
@@ -245,6 +256,10 @@ class NewSkip(Body):
     thread: int = Field(ge=0, le=1_000_000)
     txid: str = Field(min_length=1, max_length=500, examples=["7.12.3349"])
     reason: GivenReason
+    position: str = Field(
+        default="", max_length=50, pattern=r"^(\d+\.\d+)?$", examples=["17.3"],
+        description="where it committed, as the error shows it; without it, the next transaction with this id",
+    )  # fmt: skip
 
 
 class Change(BaseModel):
@@ -287,11 +302,17 @@ class Landing(BaseModel):
     tables: list[str]
     skipped: list[dict[str, Any]]
     copied: list[dict[str, Any]]
+    stale: list[dict[str, Any]] = Field(description="tables whose state is not known from a gsn on")
 
 
 class Landings(BaseModel):
     landings: list[Landing] = Field(description="the newest first")
     next: int | None = Field(description="ask for the next page with `before`")
+
+
+class LakeStale(BaseModel):
+    gsn: int = Field(description="since when")
+    reason: str
 
 
 class LakeTable(BaseModel):
@@ -302,6 +323,7 @@ class LakeTable(BaseModel):
     files: int
     bytes: int
     gsn: int
+    stale: LakeStale | None = Field(description="its state is not known until a copy of it has landed")
 
 
 class LakeRows(BaseModel):

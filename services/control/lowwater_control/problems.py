@@ -16,6 +16,7 @@ from lowwater.errors import (
     LakeError,
     LowwaterError,
     SourceError,
+    StaleTableError,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -85,6 +86,7 @@ def problem(status: int, title: str, detail: str, **more: Any) -> dict[str, Any]
 _STATUS: tuple[tuple[type[LowwaterError], tuple[int, str]], ...] = (
     (ControlConflictError, (409, "conflict")),
     (ConfigError, (422, "invalid")),
+    (StaleTableError, (409, "stale")),
     (LakeError, (404, "unknown")),
     (SourceError, (424, "database")),
 )

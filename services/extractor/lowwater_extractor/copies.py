@@ -10,7 +10,10 @@ Under a snapshot `low` and `high` are its place in the log. Without one a chunk 
 landed. A row may so be newer than `low`; the changes above `low` carry whole rows, and lie over it by key.
 
 What was planned and what is readable lies beside the source's position, and is written in the same Kafka transaction as
-the chunks and as `Copied`. A view does not outlive the process: what had not landed by then is planned anew.
+the chunks and as `Copied`. A view does not outlive the process: what had not landed by then is planned again.
+
+A table that has to be copied is `Stale` until then, because the log does not tell its rows: that is published first, in
+front of all that the log has after it was known. A copy that an operator asked for replaces one that is right.
 """
 
 from __future__ import annotations
@@ -22,14 +25,13 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from lowwater.codec import generic
-from lowwater.codec.avro import avro_columns
-from lowwater.codec.table import TableSchema
-from lowwater.codec.varint import read_long
+from lowwater.codec.avro import avro_columns, avro_key
+from lowwater.codec.table import REST, TableSchema
 from lowwater.codec.wire import schema_id_of
 from lowwater.errors import SourceLostError
 from lowwater.positions import ORDER_MAX, ORDER_MIN, U64_MAX, Order
-from lowwater.records import Chunk, Copied, CopiedChunk, CopyRequest, TableCopy
+from lowwater.records import Chunk, Copied, CopiedChunk, CopyRequest, Stale, TableCopy
+from lowwater.words import ALL_TABLES
 from lowwater_extractor.copy_rules import LandedSet, given_up_tables, needs_copy, wanted_tables
 from lowwater_extractor.encoders import RegisteredEncoders
 from lowwater_extractor.source import (
@@ -37,11 +39,13 @@ from lowwater_extractor.source import (
     PlannedTable,
     Source,
     SourceTransaction,
+    StaleTable,
     Stream,
     TableView,
     ThreadMark,
     WindowStream,
 )
+from lowwater_extractor.stale import PendingStale, control_frame
 
 STEP_SECONDS = 0.2
 #: tables that are planned in one step: the stream goes on in between
@@ -69,22 +73,31 @@ class Copies:
         copies: Sequence[TableCopy],
         landed: LandedSet,
         encoders: RegisteredEncoders,
-        copied_header: bytes,
+        headers: Mapping[str, bytes],
         schema_of: Callable[[int], str],
+        generation: int,
     ) -> None:
+        """`headers`: of our own records. `copies`: as the position has them, of this generation or of one before."""
         self._name = name
         self._source = source
         self._landed = landed
         self._encoders = encoders
-        self._copied_header = copied_header
+        self._copied_header = headers[Copied.__name__]
         self._schema_of = schema_of
-        self.copies: dict[str, TableCopy] = {copy.table: copy for copy in copies}
+        self._generation = generation
+        self.pending_stale = PendingStale(headers[Stale.__name__])
+        self.copies: dict[str, TableCopy] = {c.table: c for c in copies if c.generation == generation}
         tables = source.tables_to_copy()
         self._wanted: dict[str, str] = dict.fromkeys(wanted_tables(tables, self.copies, landed), "")
+        for table in self._wanted:
+            if table not in self.copies:
+                self.pending_stale.add(table, "it has not been copied yet")
         #: tables whose copy will not be finished, because they are gone or are not to be copied any more
         self._given_up = given_up_tables(tables, self.copies, landed)
         #: an operator's words about tables that are not there
         self._refused: set[str] = set()
+        #: by request: the tables that one for all tables is for
+        self._all_tables: dict[str, list[str]] = {}
         self._views: list[_Open] = []
         #: of copies without a snapshot that have landed whole: the question where the log ended then
         self._ends: dict[str, Callable[[], Order | None]] = {}
@@ -92,9 +105,11 @@ class Copies:
         self._looked_at: dict[str, TableSchema] = {}
         #: tables whose copy is no longer right, as far as that was seen to
         self._stale: dict[str, Order] = {}
+        #: those that were named as stale
+        self._announced: dict[str, Order] = {}
         self._stepped_at = 0.0
-        #: whose chunks are not to be read any more, by an operator's word
-        self._cancelled: list[TableCopy] = []
+        #: whose chunks are not to be read any more: by an operator's command, or because the source was reset
+        self._cancelled: list[TableCopy] = [c for c in copies if c.generation != generation and not c.is_over]
         #: `copies` has something that the position does not have yet
         self.is_changed = False
 
@@ -108,22 +123,35 @@ class Copies:
     # -- what is to be copied ----------------------------------------------------------------------------
 
     def request(self, requests: Iterable[CopyRequest]) -> None:
-        """An operator's words; each is answered once."""
-        for word in requests:
+        """An operator's words, or those of a lake that is new; each is answered once."""
+        for word in self._by_table(requests):
             copy = self.copies.get(word.table)
             if word.request in self._refused or (copy is not None and copy.request == word.request):
                 continue
             if word.is_cancel:
                 self._cancel(word, copy)
             elif self._wanted.get(word.table) != word.request:
-                self._want(word.table, f"an operator wants it: {word.reason}", word.request)
+                self._want(word.table, word.reason, word.request, is_stale=False)
+
+    def _by_table(self, requests: Iterable[CopyRequest]) -> list[CopyRequest]:
+        """A request for all tables as one for each that has none of its own. What there is is asked for only once."""
+        found = list(requests)
+        own = {word.table for word in found}
+        for word in [word for word in found if word.table == ALL_TABLES]:
+            if word.request not in self._all_tables:
+                self._all_tables[word.request] = [table.full_name for table in self._source.tables_to_copy()]
+            found += (replace(word, table=name) for name in self._all_tables[word.request] if name not in own)
+        return [word for word in found if word.table != ALL_TABLES]
 
     def _cancel(self, word: CopyRequest, copy: TableCopy | None) -> None:
         """What was readable before stays so; one that never was begins anew only by another word."""
         _log.info("copy cancelled", source=self._name, table=word.table, why=word.reason)
         self._wanted.pop(word.table, None)
         if copy is None:
-            copy = TableCopy(word.table, "", 0, 0, ORDER_MIN, ORDER_MIN, is_copied=False, is_cancelled=True)
+            copy = TableCopy(
+                word.table, "", 0, 0, ORDER_MIN, ORDER_MIN, is_copied=False, is_cancelled=True,
+                generation=self._generation,
+            )  # fmt: skip
         elif not copy.is_copied and not copy.is_cancelled:
             self._cancelled.append(copy)
             copy = replace(copy, is_cancelled=True)
@@ -141,30 +169,56 @@ class Copies:
                 self._look_at_new(table)
                 continue
             new = int(schema_id_of(self._encoders.encoder(version).header))
-            if copy.is_cancelled or copy.schema_id == new:
+            last = copy.seen_schema_id or copy.schema_id
+            if copy.is_cancelled or last == new:
                 continue
-            before, after = (avro_columns(self._schema_of(schema_id)) for schema_id in (copy.schema_id, new))
-            if needs_copy(before, after, self._source.filled_columns(table)):
-                self._want(table, "its rows were changed together with its columns")
+            if why := self._why_copy(table, last, new):
+                self._want(table, why)
+            else:
+                self.copies[table] = replace(copy, seen_schema_id=new)
+                self.is_changed = True
+
+    def _why_copy(self, table: str, last: int, new: int) -> str:
+        """Empty where the log tells all that the new version does to the rows."""
+        before, after = (avro_columns(self._schema_of(schema_id)) for schema_id in (last, new))
+        if avro_key(self._schema_of(last)) != avro_key(self._schema_of(new)):
+            return "its key was changed"
+        # columns that grow from documents are never dropped
+        if REST not in after and (returned := sorted(self._encoders.returned_columns(last, new))):
+            return f"column {returned[0]} was dropped and added again"
+        if needs_copy(before, after, self._source.filled_columns(table)):
+            return "its rows were changed together with its columns"
+        return ""
 
     def _look_at_new(self, table: str) -> None:
         """Made since this session began. Some of its rows may be in no log: those that it was made with."""
         if table not in self._wanted and any(known.full_name == table for known in self._source.tables_to_copy()):
             self._want(table, "it is new")
 
-    def look_at_stale(self, stale: Mapping[str, Order], mark: Order) -> None:
-        """`stale`: where rows of a table came or went without changes in the log. Once the marks are there: a copy that
-        was planned before would be no better."""
-        for table, order in stale.items():
+    def announce_stale(self, stale: Mapping[str, StaleTable]) -> None:
+        """Published with the next records, whether the table can be copied yet or not."""
+        for table, found in stale.items():
+            copy = self.copies.get(table)
+            is_right = copy is not None and copy.low >= found.order
+            if not is_right and self._announced.get(table) != found.order:
+                self._announced[table] = found.order
+                self.pending_stale.add(table, found.reason)
+
+    def look_at_stale(self, stale: Mapping[str, StaleTable], mark: Order) -> None:
+        """Once the marks are there: a copy that was planned before would be no better."""
+        for table, (order, reason) in stale.items():
             copy = self.copies.get(table)
             if order <= mark and self._stale.get(table) != order and (copy is None or copy.low < order):
                 # once: a table that is gone by now is none to copy
                 self._stale[table] = order
-                self._want(table, "its rows were changed without changes in the log")
+                self._want(table, reason, is_stale=self._announced.get(table) != order)
 
-    def _want(self, table: str, why: str, request: str = "") -> None:
-        _log.info("to be copied anew", source=self._name, table=table, why=why)
+    def _want(self, table: str, why: str, request: str = "", *, is_stale: bool = True) -> None:
+        """`is_stale`: nobody has been told yet that its state is not known."""
+        _log.info("to be copied again", source=self._name, table=table, why=why)
         self._wanted[table] = request
+        if is_stale:
+            self.pending_stale.add(table, why)
 
     # -- planning ----------------------------------------------------------------------------------------
 
@@ -216,7 +270,12 @@ class Copies:
         before = self.copies.get(name)
         copy = uuid.uuid4().hex[:16]
         request = self._wanted.pop(name) or (before.request if before else "")
-        self.copies[name] = TableCopy(name, copy, count, schema_id, low, high, is_copied=False, request=request)
+        self.copies[name] = TableCopy(
+            name, copy, count, schema_id, low, high, is_copied=False, request=request, generation=self._generation,
+            # without a snapshot the stream may still be before the statement that made this version: it is compared
+            # with what the stream has shown, so that one that rewrites rows makes the copy once more
+            seen_schema_id=self._shown_schema_id(name) if planned.at is None else 0,
+        )  # fmt: skip
         open_.waiting.discard(name)
         open_.copies.add(copy)
         _log.info("copy planned", source=self._name, table=name, copy=copy, chunks=count)
@@ -225,6 +284,11 @@ class Copies:
             Chunk(self._name, copy, name, number, count, schema_id, bounds, low, high, rows, replaces)
             for number, (bounds, rows) in enumerate(planned.chunks, 1)
         ]
+
+    def _shown_schema_id(self, table: str) -> int:
+        """Of the last version that the stream has shown; 0: none."""
+        shown = self._looked_at.get(table)
+        return 0 if shown is None else int(schema_id_of(self._encoders.encoder(shown).header))
 
     def _look_after(self, open_: _Open) -> None:
         unfinished = [c for c in self.copies.values() if c.copy in open_.copies and not self._landed.has_all(c)]
@@ -241,7 +305,7 @@ class Copies:
             changed = [copy.table for copy in unfinished]
         for copy in unfinished:
             if copy.table in changed and copy.table not in self._wanted:
-                self._want(copy.table, "what was planned can no longer be read")
+                self._want(copy.table, "what was planned can no longer be read", is_stale=False)
                 open_.copies.discard(copy.copy)
 
     def _close(self, open_: _Open) -> None:
@@ -265,36 +329,39 @@ class Copies:
                 del self._ends[copy.copy]
                 self.copies[copy.table] = replace(copy, high=high)
 
-    def copied(
+    def announcement(
         self, marks: Mapping[int, ThreadMark], published: Callable[[int], Order], now_us: int
     ) -> SourceTransaction | None:
-        """The transaction that makes copies readable, if any is whole and the marks have passed it.
+        """A transaction of ours: what is stale, and copies that are readable now, being whole and below the marks.
 
-        Its order lies right behind its thread's mark, below everything that can still come; so there are no more for
+        Its order comes right after its thread's mark, below everything that can still come; so there are no more for
         each mark of the log's own than it has free orders. It is a mark itself, until the log has gone on.
         """
         thread, mark = min(marks.items(), key=lambda item: item[1].order)
         ready = [c for c in self.copies.values() if not c.is_over and self._landed.has_all(c)]
         ready = [c for c in ready if mark.order >= c.high and c.table not in self._wanted]
+        # one that began before its table became stale again would end that too soon
+        ready = [c for c in ready if c.low >= self._announced.get(c.table, ORDER_MIN)]
         order = Order(mark.order.major + 1, 0)
         if mark.order.minor != U64_MAX:
-            # of the copy before this one
+            # of the announcement before this one
             order = Order(mark.order.major, mark.order.minor + 1)
-        if not ready or order.minor >= mark.free_orders or order <= published(thread):
+        has_any = ready or self.pending_stale
+        if not has_any or order.minor >= mark.free_orders or order <= published(thread):
             return None
-        frames = [self._frame(copy) for copy in ready]
+        frames = [*self.pending_stale.take(), *(self._frame(copy) for copy in ready)]
         size = sum(len(header) + len(body) for header, body in frames)
         for copy in ready:
             self.copies[copy.table] = replace(copy, is_copied=True)
-        _log.info("copied", source=self._name, tables=[c.table for c in ready][:10], count=len(ready))
-        return SourceTransaction(thread, f"copied-{ready[0].copy}", order, now_us, frames, size, len(frames))
+        if ready:
+            _log.info("copied", source=self._name, tables=[c.table for c in ready][:10], count=len(ready))
+        txid = f"copied-{ready[0].copy}" if ready else f"stale-{uuid.uuid4().hex[:16]}"
+        return SourceTransaction(thread, txid, order, now_us, frames, size, len(frames))
 
     def _frame(self, copy: TableCopy) -> Frame:
         # all chunks of a view have one `low`: one line for the table is enough
         chunk = CopiedChunk(copy.table, 1, copy.low, copy.high)
-        body = generic.encode(Copied(0, copy.copy, (copy.table,), (chunk,)))
-        _, behind_seq = read_long(body, 0)
-        return self._copied_header, body[behind_seq:]
+        return control_frame(self._copied_header, Copied(0, copy.copy, (copy.table,), (chunk,)))
 
     def status(self) -> dict[str, int]:
         done = sum(copy.is_copied for copy in self.copies.values())

@@ -10,11 +10,11 @@ from typing import Any
 
 import fastavro
 
-from lowwater.codec.avro import change_schema
+from lowwater.codec.avro import avro_columns, change_schema
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules, published
 from lowwater.codec.table import REST, TableSchema
-from lowwater.codec.wire import HEADER_SIZE
+from lowwater.codec.wire import HEADER_SIZE, header
 from lowwater.config import ColumnsConfig
 from lowwater.errors import ConfigError
 from lowwater.ids import SchemaId
@@ -50,8 +50,11 @@ class RegisteredEncoders:
         self._topic = topic
         self.rules = rules
         self._by_table: dict[TableSchema, TableEncoder] = {}
+        #: how often an encoder was asked for: while it stays, no stream has met another version of a table
+        self.asked = 0
 
     def encoder(self, table: TableSchema) -> TableEncoder:
+        self.asked += 1
         encoder = self._by_table.get(table)
         if encoder is None:
             shown, _ = published(table, self.rules)
@@ -72,6 +75,25 @@ class RegisteredEncoders:
             if json.dumps(change_schema(shown), separators=(",", ":")) == entry.schema:
                 return same
         return replace(table, version=max((entry.version for entry in known), default=0) + 1)
+
+    def returned_columns(self, last: int, new: int) -> set[str]:
+        """Columns of version `new` that version `last` does not have, and one before it had: the values are others.
+
+        By schema ids. A version that comes back has the lower number of the two.
+        """
+        was, now = (self._store.entry(SchemaId(schema_id)) for schema_id in (last, new))
+        added = avro_columns(now.schema).keys() - avro_columns(was.schema).keys()
+        if now.version < was.version:
+            return added
+        before = [e for e in self._store.versions(now.table) if self._is_ours(e) and e.version < now.version]
+        return added & {name for entry in before for name in avro_columns(entry.schema)}
+
+    def known(self) -> set[str]:
+        return {entry.table for entry in self._store.entries().values() if entry.table and self._is_ours(entry)}
+
+    def last_header(self, table: str) -> bytes | None:
+        ours = [entry for entry in self._store.versions(table) if self._is_ours(entry)]
+        return header(self._store.id_of(max(ours, key=lambda entry: entry.version))) if ours else None
 
     def _is_ours(self, entry: SchemaEntry) -> bool:
         return entry.subject.startswith(f"{self._topic}-")

@@ -18,9 +18,9 @@ from lowwater.codec.varint import long
 from lowwater.config import BatchConfig
 from lowwater.errors import MarkBrokenError
 from lowwater.failpoints import fail_point
-from lowwater.ids import transaction_id
+from lowwater.ids import next_generation, transaction_id
 from lowwater.positions import ORDER_MIN, Order
-from lowwater.record_codec import RecordCodec, commit_behind_source
+from lowwater.record_codec import RecordCodec, commit_after_source
 from lowwater.records import (
     Abandon,
     Chunk,
@@ -67,6 +67,7 @@ class Publisher:
         #: changes that are taken at once
         self._step = min(ROWS, batch.count_max)
         self._commit_head = codec.commit_head(position.source)
+        self._commit_tail = long(position.generation)
         self._topic = topics.changes(position.source)
         self._position = position
         self._published: dict[int, Order] = {t.thread: t.published for t in position.threads}
@@ -145,8 +146,8 @@ class Publisher:
         count, checksum = self._add_changes(transaction, key, partition)
         clock_us = self._clock.of_commit(transaction.commit_ts_us, now_us)
         ends = (transaction.commit_ts_us, clock_us, count, checksum)
-        commit = self._commit_head + commit_behind_source(thread, transaction.txid, transaction.order, *ends)
-        self._outbox.put(commit, key, partition)
+        body = commit_after_source(thread, transaction.txid, transaction.order, *ends)
+        self._outbox.put(self._commit_head + body + self._commit_tail, key, partition)
         if self._position.in_progress is not None and self._is_in_progress(transaction):
             self._position = replace(self._position, in_progress=None)
         self._published[thread] = transaction.order
@@ -198,7 +199,7 @@ class Publisher:
 
     def _key(self, thread: int, txid: str) -> bytes:
         position = self._position
-        return self._codec.key(transaction_id(position.source, position.incarnation, thread, txid))
+        return self._codec.key(transaction_id(position.source, position.incarnation, position.generation, thread, txid))
 
     # -- copies ------------------------------------------------------------------------------------------
 
@@ -266,14 +267,17 @@ class Publisher:
         self._position = replace(self._position, in_progress=None)
         fail_point("extractor.abandon_produced")
 
-    def reset(self, incarnation: str, notes: Iterable[str] = ()) -> None:
-        """Forget where the source was read to: its next session begins capture anew. Durable when it returns."""
+    def reset(self, incarnation: str, now_us: int, notes: Iterable[str] = ()) -> None:
+        """Forget where the source was read to: its next session captures it from scratch, under the next generation.
+
+        Durable when it returns. What is known of copies stays: the next session closes those that are under way.
+        """
         self._begin()
         self.note(dict.fromkeys(notes, b""))
         self.abandon()
         self._marks, self._published = {}, {}
-        self._position = replace(self._position, incarnation=incarnation)
-        self.set_copies(())
+        generation = next_generation(self._position.generation, now_us)
+        self._position = replace(self._position, incarnation=incarnation, generation=generation)
         self._commit()
 
     def move(self, places: Mapping[int, tuple[bytes, Order]]) -> None:
@@ -303,7 +307,8 @@ class Publisher:
         self._outbox.hand_all_over()
         fail_point("extractor.batch_produced")
         threads = tuple(MarkedThread(t, m.order, m.state.value) for t, m in sorted(self._marks.items()))
-        record = self._codec.encode(Mark(self._position.epoch, self._clock.of_mark(all_at_end, now_us), threads))
+        clock_us = self._clock.of_mark(all_at_end, now_us)
+        record = self._codec.encode(Mark(self._position.epoch, clock_us, threads, self._position.generation))
         key = self._codec.key(self._position.source)
         for partition in range(self._partitions):
             self._producer.produce(self._topic, key, record, partition)

@@ -1,7 +1,8 @@
 """An operator changes a source's position, under its own transactional id: whoever runs the source now is fenced.
 
-`lowwater-extractor --reset` forgets it: the next session begins capture anew, with a new slot, say, and new copies.
-What was published stays; what the log had in between is not captured, but for what the copies bring.
+`lowwater-extractor --reset` forgets it: the next session captures the source from scratch, with a new slot, say, and
+new copies, under the next generation, so that all of it comes after what was published before. What was published
+stays; what the log had in between is not captured, but for what the copies bring.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lowwater.positions import Order
 from lowwater.records import Position, SourceNote
 from lowwater.schemas import open_store
 from lowwater.service import EXIT_ERROR, EXIT_STOPPED
+from lowwater.times import now_us
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.encoders import RegisteredEncoders, column_rules
 from lowwater_extractor.publish import Publisher
@@ -48,9 +50,9 @@ def reset_position(settings: Settings, name: str) -> str:
         if publisher is None:
             return f"{name} has no position yet"
         last = publisher.position
-        publisher.reset(incarnation, notes)
+        publisher.reset(incarnation, now_us(), notes)
     threads = ", ".join(f"thread {t.thread} at {t.mark}" for t in last.threads) or "nothing"
-    return f"{name}: the position was {threads}; capture begins anew at the next start"
+    return f"{name}: the position was {threads}; the next start captures from scratch and copies all tables"
 
 
 def move_position(settings: Settings, name: str, places: Mapping[int, tuple[bytes, Order]]) -> str:

@@ -35,6 +35,7 @@ _TIMESTAMP: Final = 9
 _DATETIME: Final = 10
 _DATE: Final = 11
 _DECIMAL: Final = 12
+_UTF8: Final = 13
 
 #: kinds of a change, as records have them (c u d) and as Turso's log has them
 _CREATE: Final = 0
@@ -63,6 +64,7 @@ _MILLION: Final = 1_000_000
 _SECONDS_MAX: Final = 9_000_000_000_000
 _DATETIME_OFFSET: Final = 0x80_0000_0000
 _YEAR_MIN: Final = 1
+_YEAR_MAX: Final = 9999
 
 #: bytes of SQLite's values by serial type; 10 and 11 are none
 _WIDTHS: Final = b"\x00\x01\x02\x03\x04\x06\x08\x08\x00\x00\x00\x00"
@@ -106,6 +108,14 @@ def _put_double(out: bytearray, at: int, n: int) -> int:
         at += 1
     out[at] = bits >> 56 & 127 | (128 if n < 0 else 0)
     return at + 1
+
+
+def _has_more_than_ascii(r: bytes, p: int, e: int) -> bool:
+    """Without a branch for each byte: nearly all text is ASCII."""
+    found = 0
+    for place in range(p, e):
+        found |= r[place]
+    return found > 127
 
 
 def _is_utf8(r: bytes, p: int, e: int) -> bool:
@@ -298,7 +308,7 @@ def _put_row(
             continue
         what = flags & _WHAT
         size = program[_STEP * column + 1]
-        if what == _COUNTED:
+        if what in (_COUNTED, _UTF8):
             if size > end - p:
                 return -1
             length = 0
@@ -307,6 +317,8 @@ def _put_row(
                 length |= byte << 8 * place
             p += size
             if length < 0 or length > end - p:
+                return -1
+            if what == _UTF8 and _has_more_than_ascii(e, p, p + length) and not _is_utf8(e, p, p + length):
                 return -1
             if is_shown:
                 out[at] = 2
@@ -353,9 +365,11 @@ def _put_number(e: bytes, p: int, what: int, size: int, fraction: int, out: byte
     for place in range(size - fraction, size):
         micros = micros << 8 | e[p + place]
     micros *= 10_000 if fraction == 1 else 100 if fraction == 2 else 1
+    if micros >= _MILLION:
+        return -1
     if what == _DATETIME:
         n -= _DATETIME_OFFSET
-        if n < 0:
+        if n < 0 or n >> 12 & 31 > 23 or n >> 6 & 63 > 59 or n & 63 > 59:
             return -1
         days = _days_of((n >> 22) // 13, (n >> 22) % 13, n >> 17 & 31)
         if days == -_EPOCH_DAYS:
@@ -369,7 +383,7 @@ def _put_number(e: bytes, p: int, what: int, size: int, fraction: int, out: byte
 
 def _days_of(year: int, month: int, day: int) -> int:
     """Days since 1970; the first of March in the year 0 where there is no such day, or it is too long ago."""
-    if year < _YEAR_MIN or not 0 < month < 13 or not day:
+    if not _YEAR_MIN <= year <= _YEAR_MAX or not 0 < month < 13 or not day:
         return -_EPOCH_DAYS
     is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _MONTH_DAYS[month] and not (month == 2 and day == 29 and is_leap):

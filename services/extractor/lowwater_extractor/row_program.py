@@ -44,6 +44,8 @@ class What(IntEnum):
     DATE = 11
     #: by all bytes, all digits, and those behind the point
     DECIMAL = 12
+    #: text that must be UTF-8, by how many bytes its length has
+    UTF8 = 13
 
 
 def column(what: What, *needs: int) -> bytes:

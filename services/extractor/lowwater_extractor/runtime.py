@@ -19,8 +19,10 @@ from lowwater.config import Settings
 from lowwater.control import ControlReader
 from lowwater.errors import IncarnationError, LowwaterError, SourceLostError
 from lowwater.failpoints import fail_point
-from lowwater.positions import Order
-from lowwater.records import Copied, Position, SourceNote, TableCopies, TableCopy, Wanted
+from lowwater.health import STALL_SECONDS
+from lowwater.ids import next_generation
+from lowwater.positions import ORDER_MIN
+from lowwater.records import Position, SourceNote, TableCopies, TableCopy, Wanted
 from lowwater.service import SessionService, http_of
 from lowwater.times import now_us
 from lowwater.topics import Topic
@@ -32,8 +34,9 @@ from lowwater_extractor.encoders import RegisteredEncoders, check_rules, column_
 from lowwater_extractor.lead import LeadLimit
 from lowwater_extractor.publish import Publisher
 from lowwater_extractor.slab_producer import SlabProducer
-from lowwater_extractor.source import Polled, Source, Stream, ThreadMark
+from lowwater_extractor.source import Polled, Source, StaleTable, Stream, ThreadMark
 from lowwater_extractor.sources import open_source
+from lowwater_extractor.stale import put_in_front
 
 #: pause of an idle loop: short against a batch's time
 IDLE_SECONDS = 0.004
@@ -42,6 +45,8 @@ STATUS_SECONDS = 0.5
 #: pauses between two attempts at a database that does not answer
 BACKOFF_SECONDS = 0.25
 BACKOFF_SECONDS_MAX = 15.0
+#: a source that is behind may not come to its end for long: who has published for this long has got over what it met
+RECOVERED_SECONDS = 30.0
 
 
 class Extractor(SessionService):
@@ -53,6 +58,7 @@ class Extractor(SessionService):
     def __init__(self, settings: Settings, name: str, http_port: int | None = None) -> None:
         self._config = settings.source(name)
         super().__init__(settings, name, http_of(self._config.http, http_port), metrics.ERRORS)
+        self.health.stall_seconds = max(STALL_SECONDS, 3 * self._config.mark_seconds)
         self._source: Source = open_source(name, self._config.kind, self._config.config)
         self._known_copies: tuple[TableCopy, ...] = ()
         self._known_notes: dict[str, bytes] = {}
@@ -66,7 +72,7 @@ class Extractor(SessionService):
     def _run_session(self) -> bool:
         source = self._source
         metrics.SESSIONS.labels(self.name).inc()
-        producer = SlabProducer(self.kafka, f"lowwater.{self.name}", self.tick)
+        producer = SlabProducer(self.kafka, f"lowwater.{self.name}", self.tick, self.progressed)
         stream: Stream | None = None
         copies: Copies | None = None
         try:
@@ -84,8 +90,10 @@ class Extractor(SessionService):
             )
             resumes = {t.thread: t.resume for t in position.threads}
             stream = source.stream(resumes, {t.thread: t.mark for t in position.threads}, encoders)
-            copies = self._copies(encoders)
-            session = _Session(self, publisher, stream, clock, self._control, self._config.lead_bytes_max, copies)
+            copies = self._copies(encoders, position.generation)
+            session = _Session(
+                self, publisher, stream, clock, self._control, self._config.lead_bytes_max, copies, encoders
+            )
             return session.run(self._config.mark_seconds)
         finally:
             if copies is not None:
@@ -94,7 +102,7 @@ class Extractor(SessionService):
                 stream.close()
             producer.close()
 
-    def _copies(self, encoders: RegisteredEncoders) -> Copies | None:
+    def _copies(self, encoders: RegisteredEncoders, generation: int) -> Copies | None:
         """Only for a source whose group has a lake: nobody else copies."""
         groups = self._settings.groups.items()
         group = next((name for name, g in groups if self.name in g.sources and g.lake is not None), None)
@@ -102,9 +110,10 @@ class Extractor(SessionService):
             return None
         self._admin.ensure(topics.lake_topics(group))
         landed = LandedChunks(self.kafka, self._codec, group)
-        header = self._codec.headers[Copied.__name__]
-        schema_of = self._store.schema_text
-        return Copies(self.name, self._source, self._known_copies, landed, encoders, header, schema_of)
+        return Copies(
+            self.name, self._source, self._known_copies, landed, encoders, self._codec.headers,
+            self._store.schema_text, generation,
+        )  # fmt: skip
 
     def _read_position(self) -> Position:
         """The last position, under the next epoch."""
@@ -116,20 +125,22 @@ class Extractor(SessionService):
         notes = [self._codec.decode(v, SourceNote) for v in values if self._codec.record_type(v) is SourceNote]
         self._known_notes = {note.name: note.value for note in notes if note.value}
         if not messages:
-            return Position(self.name, incarnation, 1, 0, None, ())
+            # also where the topic was lost: what it publishes now comes after all that it published before
+            return Position(self.name, incarnation, 1, 0, None, (), next_generation(0, now_us()))
         last = self._codec.decode(values[-1], Position)
         if last.incarnation != incarnation:
             raise IncarnationError(
                 f"the position belongs to {last.incarnation}, the database is now {incarnation}",
                 source=self.name,
-                hint="it was restored or replaced: reset the source's position to capture it anew",
+                hint=f"it was restored or replaced: `lowwater source reset {self.name}` captures it from scratch; "
+                "all that it then publishes comes after what was published before, and its tables are copied again",
             )
         return replace(last, epoch=last.epoch + 1)
 
     def _can_go_on(self, error: LowwaterError) -> bool:
         """A database that does not answer may come back: the next session begins where Kafka's position is."""
         if not isinstance(error, SourceLostError):
-            return False
+            return super()._can_go_on(error)
         until = time.monotonic() + self._backoff_seconds
         self._backoff_seconds = min(2 * self._backoff_seconds, BACKOFF_SECONDS_MAX)
         while time.monotonic() < until and not self._is_stopping:
@@ -150,7 +161,7 @@ class _Session:
 
     def __init__(
         self, extractor: Extractor, publisher: Publisher, stream: Stream, clock: SourceClock,
-        control: ControlReader, lead_bytes_max: int, copies: Copies | None,
+        control: ControlReader, lead_bytes_max: int, copies: Copies | None, encoders: RegisteredEncoders,
     ) -> None:  # fmt: skip
         self._extractor = extractor
         self._name = extractor.name
@@ -160,18 +171,22 @@ class _Session:
         self._control = control
         self._lead = LeadLimit(lead_bytes_max)
         self._copies = copies
+        self._encoders = encoders
+        #: of the encoders when versions were compared last
+        self._asked = -1
         self._marks: dict[int, ThreadMark] = publisher.marks
-        self._stale: Mapping[str, Order] = {}
+        self._stale: Mapping[str, StaleTable] = {}
         self._held: frozenset[int] = frozenset()
         self._log: Any = structlog.get_logger().bind(service="extractor", source=self._name)
         self._counted: dict[Counter, int] = {}
+        self._began_at = time.monotonic()
         self._marked_at = 0.0
         self._control_at = 0.0
         self._status_at = 0.0
 
     def run(self, mark_seconds: float) -> bool:
         while not self._extractor.is_stopping:
-            self._extractor.health.tick()
+            self._extractor.tick()
             wanted = self._look_at_control()
             if wanted.is_at_rest or self._extractor.is_restarted:
                 self._end_batch()
@@ -179,8 +194,11 @@ class _Session:
             if wanted is Wanted.PAUSED:
                 self._pause()
                 continue
+            self._extractor.health.doing("the reading of the database's log")
             polled = self._stream.poll(self._held)
+            self._extractor.health.doing("the publishing of changes")
             self._register(polled)
+            self._put_stale_in_front(polled)
             self._publish(polled)
             idle = not polled.transactions
             mark_due = time.monotonic() - self._marked_at >= mark_seconds
@@ -190,6 +208,7 @@ class _Session:
             elif idle:
                 time.sleep(IDLE_SECONDS)
             if self._copies is not None and self._copies.is_due():
+                self._extractor.health.doing("the planning of copies")
                 self._look_after(self._copies)
             self._show()
         self._end_batch()
@@ -204,6 +223,24 @@ class _Session:
             self._marks = {**self._marks, **new}
             self._commit(all_at_end=False)
             self._log.info("threads registered", threads={t: str(m.order) for t, m in new.items()})
+
+    def _put_stale_in_front(self, polled: Polled) -> None:
+        """What a poll tells of tables is published in front of its transactions: no version in between is wrong."""
+        copies = self._copies
+        if copies is None:
+            return
+        self._compare_versions(copies)
+        copies.announce_stale(polled.stale)
+        if copies.pending_stale and polled.transactions:
+            published = {thread: self._publisher.published(thread) for thread in polled.marks}
+            is_new = any(t.order > published.get(t.thread, ORDER_MIN) for t in polled.transactions)
+            if is_new:
+                polled.transactions = put_in_front(polled.transactions, copies.pending_stale.take(), published)
+
+    def _compare_versions(self, copies: Copies) -> None:
+        if self._encoders.asked != self._asked:
+            self._asked = self._encoders.asked
+            copies.look_at_versions(self._stream.seen)
 
     def _publish(self, polled: Polled) -> None:
         self._publisher.note(polled.notes)
@@ -224,9 +261,14 @@ class _Session:
 
     def _look_after(self, copies: Copies) -> None:
         copies.request(self._control.fold.get("source", self._name).control.copies)
-        copies.look_at_versions(self._stream.seen)
+        self._compare_versions(copies)
         mark = min(mark.order for mark in self._publisher.marks.values())
         copies.look_at_stale(self._stale, mark)
+        if copies.pending_stale:
+            self._announce(copies)
+            if copies.pending_stale:
+                # there is no place for it yet; nothing is planned before it is said
+                return
         chunks = copies.plan(mark)
         if chunks or copies.is_changed:
             copies.is_changed = False
@@ -235,14 +277,18 @@ class _Session:
         if not copies.is_any_whole:
             return
         copies.ask_ends(self._stream)
+        self._announce(copies)
+
+    def _announce(self, copies: Copies) -> None:
+        """Publish which tables are stale, and which copies are readable, as a transaction of our own."""
         if self._publisher.has_records:
-            # what makes a copy readable lies right behind marks that are published: nothing may come in between
+            # it comes right after marks that are published: nothing may be in between
             self._end_batch()
-        copied = copies.copied(self._publisher.marks, self._publisher.published, now_us())
-        if copied is not None:
-            self._publisher.add(copied, now_us())
+        found = copies.announcement(self._publisher.marks, self._publisher.published, now_us())
+        if found is not None:
+            self._publisher.add(found, now_us())
             # it lies above the log's own end: with an idle log it would wait for the next commit
-            self._marks[copied.thread] = self._marks[copied.thread]._replace(order=copied.order)
+            self._marks[found.thread] = self._marks[found.thread]._replace(order=found.order)
             self._publisher.set_copies(copies.copies.values())
             fail_point("extractor.copied_produced")
             self._end_batch()
@@ -265,6 +311,9 @@ class _Session:
         excluded = self._control.fold.excluded(self._name)
         self._held = self._lead.held(orders, excluded)
         self._extractor.health.ready()
+        self._extractor.progressed()
+        if all_at_end or time.monotonic() - self._began_at > RECOVERED_SECONDS:
+            self._extractor.health.recovered()
 
     def _look_at_control(self) -> Wanted:
         now = time.monotonic()
@@ -276,6 +325,7 @@ class _Session:
     def _pause(self) -> None:
         if self._publisher.has_records:
             self._end_batch()
+        self._extractor.progressed()
         self._extractor.health.show(self._status("paused"))
         time.sleep(0.1)
 

@@ -78,13 +78,19 @@ def _library() -> _Library | None:
 
 
 class SlabProducer(TransactionalProducer):
-    def __init__(self, kafka: KafkaConfig, transactional_id: str, tick: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        kafka: KafkaConfig,
+        transactional_id: str,
+        tick: Callable[[], None] = lambda: None,
+        progressed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._library = _library()
         settings = {}
         if self._library is not None:
             others = resolve(kafka.client[_PLUGINS]).rstrip(";") + ";" if _PLUGINS in kafka.client else ""
             settings[_PLUGINS] = others + self._library.path
-        super().__init__(kafka, transactional_id, tick, **settings)
+        super().__init__(kafka, transactional_id, tick, progressed, **settings)
         #: librdkafka's own; it lives as long as Python's client does
         self._client = None if self._library is None else self._library.take_newest()
 
@@ -94,14 +100,17 @@ class SlabProducer(TransactionalProducer):
             self.produce_batch(topic, slab.messages(), partition)
             return
         done = 0
+        patience = None
         while done < slab.count:
-            done += self._hand_over(self._library, topic, slab, done, partition)
+            taken = self._hand_over(self._library, topic, slab, done, partition)
+            done += taken
+            self._taken += taken
             if done < slab.count:
                 # with its queue full it takes nothing that comes behind: what it has taken is the beginning
                 if slab.error(done) != KafkaError._QUEUE_FULL:
                     # else it may be any of them
                     raise self._refused(KafkaError(next(filter(None, map(slab.error, range(slab.count))))), topic)
-                self._wait()
+                patience = self._wait(topic, patience)
 
     def _hand_over(self, library: _Library, topic: str, slab: Slab, start: int, partition: int) -> int:
         place = library.topic_new(self._client, topic.encode(), None)

@@ -58,6 +58,14 @@ class SourceTransaction:
     count: int
 
 
+class StaleTable(NamedTuple):
+    """Where a log falls silent about a table: a copy whose `low` is below `order` is no longer right."""
+
+    order: Order
+    #: for people: what was done to it
+    reason: str
+
+
 @dataclass(slots=True)
 class Polled:
     """What one poll found: transactions in commit order within each thread, then where the threads stand.
@@ -74,9 +82,9 @@ class Polled:
     left_out: list[tuple[int, str, str]] = field(default_factory=list)
     #: what to remember, by name, from these marks on: durable with them. Empty: no more
     notes: dict[str, bytes] = field(default_factory=dict)
-    #: tables whose rows came or went without changes in the log, and where: a copy with a `low` below that is no longer
-    #: right. Named by every poll, for as long as the source remembers it
-    stale: Mapping[str, Order] = field(default_factory=dict)
+    #: tables whose rows came, went or were rewritten without changes in the log. Named by every poll, for as long as
+    #: the source remembers it
+    stale: Mapping[str, StaleTable] = field(default_factory=dict)
 
 
 class Check(NamedTuple):
@@ -127,6 +135,14 @@ class Encoders(Protocol):
         ...
 
     def encoder(self, table: TableSchema) -> TableEncoder: ...
+
+    def known(self) -> Iterable[str]:
+        """The full names of all tables of this source that have a version: also of those that are gone by now."""
+        ...
+
+    def last_header(self, table: str) -> bytes | None:
+        """The wire header of the last version of a table, by its full name; None: nothing of it was ever published."""
+        ...
 
     def versioned(self, table: TableSchema) -> TableSchema:
         """The table under the number of the version with the same columns and key, or the next number.

@@ -1,21 +1,21 @@
 """Disk space for transactions that are too large for memory.
 
-A stream has a directory of its own with a lock on it. A directory whose lock is free belongs to a process
-that was killed: the next stream removes it.
+A stream has a directory of its own (`lowwater.scratch`). What comes back from disk is published, so it is compared with
+what was written: the checksum of each piece stays in memory.
 """
 
 from __future__ import annotations
 
-import fcntl
 import marshal
 import os
-import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 from lowwater.codec.wire import HEADER_SIZE
+from lowwater.scratch import Scratch, damaged, disk_errors
 from lowwater_extractor.metrics import SPILL_BYTES, SPILLED_BYTES
 from lowwater_extractor.source import Frame
 
@@ -27,52 +27,25 @@ ROW_OVERHEAD = 100
 #: a piece of a file is read back as a whole, into objects again
 SEGMENT_BYTES = 8 << 20
 
-_PREFIX = "lowwater-spill-"
-_LOCK = "lock"
+_PREFIX = "lowwater-spill"
 
 
 class SpillSpace:
     def __init__(self, parent: Path | None = None) -> None:
         self._parent = Path(parent) if parent is not None else Path(tempfile.gettempdir())
-        self._root: Path | None = None
-        self._lock = -1
+        self._scratch: Scratch | None = None
         self._made = 0
 
     def file(self) -> SpillFile:
-        if self._root is None:
-            self._root = self._make()
+        if self._scratch is None:
+            self._scratch = Scratch(self._parent, _PREFIX)
         self._made += 1
-        return SpillFile(self._root / f"{self._made}.spill")
+        return SpillFile(self._scratch.path / f"{self._made}.spill")
 
     def close(self) -> None:
-        if self._root is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
-            os.close(self._lock)
-            self._root = None
-
-    def _make(self) -> Path:
-        self._parent.mkdir(parents=True, exist_ok=True)
-        for left in self._parent.glob(f"{_PREFIX}*"):
-            _remove_if_dead(left)
-        root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
-        self._lock = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        return root
-
-
-def _remove_if_dead(root: Path) -> None:
-    try:
-        lock = os.open(root / _LOCK, os.O_RDWR)
-    except FileNotFoundError:
-        # just being made, or just being removed
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(root, ignore_errors=True)
-    except BlockingIOError:
-        return
-    finally:
-        os.close(lock)
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
 
 
 def _forget(path: Path, ends: list[int]) -> None:
@@ -86,6 +59,7 @@ class SpillFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._ends: list[int] = [0]
+        self._checksums: list[int] = []
         self.rows = 0
         self.bytes = 0
         # the transaction may be published long after the assembler has forgotten it
@@ -93,9 +67,10 @@ class SpillFile:
 
     def append(self, segment: Segment) -> None:
         packed = marshal.dumps(segment)
-        with self._path.open("ab") as file:
+        with disk_errors(self._path), self._path.open("ab") as file:
             file.write(packed)
         self._ends.append(self._ends[-1] + len(packed))
+        self._checksums.append(crc32(packed))
         SPILL_BYTES.inc(len(packed))
         SPILLED_BYTES.inc(len(packed))
         self.rows += len(segment[0])
@@ -105,7 +80,9 @@ class SpillFile:
         """The last segment, which is then no longer here."""
         segment = self._read(len(self._ends) - 2)
         SPILL_BYTES.dec(self._ends.pop() - self._ends[-1])
-        os.truncate(self._path, self._ends[-1])
+        self._checksums.pop()
+        with disk_errors(self._path):
+            os.truncate(self._path, self._ends[-1])
         self.rows -= len(segment[0])
         self.bytes -= sum(map(len, segment[0]))
         return segment
@@ -116,10 +93,12 @@ class SpillFile:
 
     def _read(self, number: int) -> Segment:
         start, end = self._ends[number], self._ends[number + 1]
-        with self._path.open("rb") as file:
+        with disk_errors(self._path), self._path.open("rb") as file:
             file.seek(start)
-            # bytes that this process wrote to a directory of its own
-            segment: Segment = marshal.loads(file.read(end - start))
+            packed = file.read(end - start)
+        if len(packed) != end - start or crc32(packed) != self._checksums[number]:
+            raise damaged(self._path, f"the piece at {start} is not what was written there")
+        segment: Segment = marshal.loads(packed)
         return segment
 
 

@@ -127,7 +127,7 @@ class MysqlShop(Shop):
     @classmethod
     def lacking(cls) -> str:
         try:
-            find_install("mysql")
+            find_install("mysql-8.0")
             plain_user()
         except ConfigError as error:
             return error.what

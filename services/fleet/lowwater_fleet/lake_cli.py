@@ -2,11 +2,13 @@
 
 With `--json` each command prints one document; decimals, times and bytes (in hex) are strings in it:
 
-    tables   [{table, version, versions, rows, files, bytes, gsn}]
+    tables   [{table, version, versions, rows, files, bytes, gsn, stale: {gsn, reason} or null}]
     log      [{n, kind, at, from_gsn, gsn, transactions, rows, files, tables, removed, skipped: [{gsn, source, thread,
-             txid, reason}], copied: [{gsn, source, copy_id, tables}]}], the newest first
-    show     {table, key, columns: [{name, type}], versions: [{version, key, columns}], files: [{path, layer, version,
-             rows, bytes, gsn_min, gsn_max}]}; with --changes {table, after_gsn, to_gsn, rows: [{column: value}]}
+             txid, reason}], copied: [{gsn, source, copy_id, tables}], stale: [{gsn, source, tables, reason}]}], the
+             newest first
+    show     {table, stale, key, columns: [{name, type}], versions: [{version, key, columns}], files: [{path, layer,
+             version, rows, bytes, gsn_min, gsn_max}]}; with --changes {table, after_gsn, to_gsn,
+             rows: [{column: value}]}
     state    {table, gsn, rows: [{column: value}]}
     compact  {files_before, files_after, bytes_before, bytes_after, swept_files, swept_bytes, manifests}
     sql      {gsn, rows: [{column: value}]}
@@ -32,12 +34,16 @@ if TYPE_CHECKING:
     from lowwater.lake.columns import LakeTable
     from lowwater.lake.manifest import Manifest
     from lowwater.lake.reader import Lake
+    from lowwater.lake.stale import StaleSince
 
 app = typer.Typer(help="The lake: tables, ledger, state and changes, SQL over one version.", no_args_is_help=True)
 
 LakeOption = Annotated[str | None, typer.Option("--lake", help="a directory or URI; else the config's")]
 GroupOption = Annotated[str | None, typer.Option("--group", "-g", help="whose lake, where the config has several")]
 AsOfOption = Annotated[str | None, typer.Option("--as-of", help="a gsn, or a time: 2026-03-01T12:00:00Z")]
+StaleOption = Annotated[
+    bool, typer.Option("--allow-stale", help="also rows of tables whose state is not known, as far as it is")
+]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=0, help="rows to print at most")]
 
 
@@ -73,7 +79,12 @@ def tables(
     if as_json:
         print_json(rows)
         return
-    print_rows(["table", "version", "rows", "files", "bytes", "gsn"], rows)
+    shown = [{**row, "stale": _since(info.stale)} for row, info in zip(rows, found, strict=True)]
+    print_rows(["table", "version", "rows", "files", "bytes", "gsn", "stale"], shown)
+
+
+def _since(stale: StaleSince | None) -> str:
+    return "" if stale is None else f"since gsn {stale.gsn}: {stale.reason}"
 
 
 def _landing(manifest: Manifest) -> dict[str, Any]:
@@ -90,6 +101,7 @@ def _landing(manifest: Manifest) -> dict[str, Any]:
         "removed": len(manifest.removed),
         "skipped": [skipped.model_dump() for skipped in manifest.skipped],
         "copied": [copied.model_dump(exclude={"lows"}) for copied in manifest.copied],
+        "stale": [stale.model_dump() for stale in manifest.stale],
     }
 
 
@@ -115,6 +127,9 @@ def log(
     for row in rows:
         for skipped in row["skipped"]:
             what = "skipped: gsn {gsn}, {source}/{thread}/{txid}: {reason}".format(**skipped)
+            out.print(what, style="yellow", markup=False)
+        for stale in row["stale"]:
+            what = f"stale: gsn {stale['gsn']}, {', '.join(stale['tables'])}: {stale['reason']}"
             out.print(what, style="yellow", markup=False)
     if rows and rows[-1]["n"] > 1:
         err.print(f"older: --from {rows[-1]['n'] - 1}", style="dim")
@@ -149,12 +164,15 @@ def show(
         return
     from lowwater.lake.manifest import Layer
     from lowwater.lake.plan import all_files, union_for
+    from lowwater.lake.stale import stale_at
 
     name, versions, known = opened.name(table), opened.versions(table), opened.chain.versions
     files = all_files(opened.chain, name, *Layer)
     union = union_for(opened.chain, name, files, opened.gsn)
+    stale = stale_at(opened.chain, name, opened.gsn)
     data: dict[str, Any] = {
         "table": name,
+        "stale": None if stale is None else asdict(stale),
         "key": versions[-1].key,
         "columns": [{"name": field.name, "type": str(field.type)} for field in union.row_schema],
         "versions": [{"version": v.version, "key": v.key, "columns": _columns(v)} for v in versions],
@@ -177,6 +195,8 @@ def show(
     key = ", ".join(versions[-1].key) or "none"
     numbers = ", ".join(str(version.version) for version in versions)
     out.print(f"{name}  key: {key}  versions: {numbers}", markup=False)
+    if stale is not None:
+        out.print(f"stale {_since(stale)}", style="yellow", markup=False)
     print_rows(["name", "type"], data["columns"])
     newest = data["files"][::-1][:limit]
     print_rows(["path", "layer", "version", "rows", "bytes", "gsn_min", "gsn_max"], newest)
@@ -208,6 +228,7 @@ def state(
     as_of: AsOfOption = None,
     where: Annotated[str | None, typer.Option("--where", help="a condition in SQL")] = None,
     limit: LimitOption = 100,
+    allow_stale: StaleOption = False,
     lake: LakeOption = None,
     config_file: ConfigOption = None,
     group: GroupOption = None,
@@ -218,7 +239,7 @@ def state(
 
     opened = _open(lake, config_file, group)
     at = opened.at(as_of)
-    names, rows = state_rows(at, table, where, limit)
+    names, rows = state_rows(at, table, where, limit, allow_stale=allow_stale)
     if as_json:
         print_json({"table": opened.name(table), "gsn": at.gsn, "rows": rows})
         return
@@ -231,6 +252,7 @@ def sql(
     query: str,
     as_of: AsOfOption = None,
     limit: LimitOption = 1000,
+    allow_stale: StaleOption = False,
     lake: LakeOption = None,
     config_file: ConfigOption = None,
     group: GroupOption = None,
@@ -240,7 +262,7 @@ def sql(
     from lowwater_fleet.lake_sql import ask
 
     at = _open(lake, config_file, group).at(as_of)
-    names, rows = ask(at, query, limit)
+    names, rows = ask(at, query, limit, allow_stale=allow_stale)
     if as_json:
         print_json({"gsn": at.gsn, "rows": rows})
         return

@@ -34,8 +34,8 @@ def _fetch(relation: duckdb.DuckDBPyRelation, limit: int) -> Rows:
     return list(found.schema.names), list(found.to_pylist())
 
 
-def state_rows(at: Version, table: str, where: str | None, limit: int) -> Rows:
-    found = at.state(table)
+def state_rows(at: Version, table: str, where: str | None, limit: int, *, allow_stale: bool = False) -> Rows:
+    found = at.state(table, allow_stale=allow_stale)
     with connect() as con, _in_our_words(at, f"--where is SQL over {', '.join(found.schema.names)}"):
         relation = found.duckdb(con)
         return _fetch(relation if where is None else relation.filter(where), limit)
@@ -56,20 +56,21 @@ def _mentioned(con: duckdb.DuckDBPyConnection, at: Version, query: str) -> set[s
         return {name for name in views if name.lower() in words or f'"{name}"'.lower() in words}
 
 
-def _add_view(con: duckdb.DuckDBPyConnection, at: Version, name: str) -> None:
+def _add_view(con: duckdb.DuckDBPyConnection, at: Version, name: str, allow_stale: bool) -> None:
     """The state, or the changes for `<table>_changes`; a name that the lake does not have is left to DuckDB."""
     if at.lake.find(name):
-        at.state(name).duckdb(con).create_view(name)
+        at.state(name, allow_stale=allow_stale).duckdb(con).create_view(name)
     elif name.lower().endswith(_CHANGES) and at.lake.find(name[: -len(_CHANGES)]):
         after = at.lake.chain.head.history_from
         at.changes(name[: -len(_CHANGES)], after).duckdb(con).create_view(name)
 
 
-def ask(at: Version, query: str, limit: int) -> Rows:
+def ask(at: Version, query: str, limit: int, *, allow_stale: bool = False) -> Rows:
+    """StaleTableError where it asks for a table whose state is not known, unless that is allowed."""
     hint = '`lowwater lake tables` lists the tables; names with dots are quoted, as in "source.namespace.table"'
     with connect() as con, _in_our_words(at, hint):
         # what the query itself sorts must stay sorted
         con.execute("SET preserve_insertion_order = true")
         for name in sorted(_mentioned(con, at, query)):
-            _add_view(con, at, name)
+            _add_view(con, at, name, allow_stale)
         return _fetch(con.sql(query), limit)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lowwater_fleet.embedded import HOST, EmbeddedDatabase
-from lowwater_fleet.mysql_install import Flavour, Install, find_install
+from lowwater_fleet.mysql_install import Flavour, Install, find_install, is_mariadb
 from lowwater_fleet.plain_user import as_plain_user, give_to_plain_user, is_reachable
 
 USER = "root"
@@ -38,11 +38,17 @@ OF_MYSQL: Mapping[str, str] = {
     "enforce-gtid-consistency": "ON",
     "binlog-row-metadata": "FULL",
     "mysqlx": "OFF",
-    "default-authentication-plugin": "mysql_native_password",
     "log-error-verbosity": "2",
+    "secure-file-priv": "NULL",
+}
+#: what MySQL 9 no longer has, or has by default
+OF_MYSQL_8: Mapping[str, str] = {
+    **OF_MYSQL,
+    "default-authentication-plugin": "mysql_native_password",
     "innodb-log-file-size": "48M",
     "log-slave-updates": "ON",
 }
+OF_MYSQL_9: Mapping[str, str] = {**OF_MYSQL, "innodb-redo-log-capacity": "96M"}
 OF_MARIADB: Mapping[str, str] = {
     "binlog-row-metadata": "FULL",
     "gtid-strict-mode": "ON",
@@ -52,12 +58,12 @@ OF_MARIADB: Mapping[str, str] = {
 
 
 class EmbeddedMysql(EmbeddedDatabase):
-    """User `root`, no password. `settings` are options of the server, written anew at every start."""
+    """User `root`, no password. `settings` are options of the server, written again at every start."""
 
     def __init__(
         self,
         directory: Path | str,
-        flavour: Flavour = "mysql",
+        flavour: Flavour = "mysql-8.0",
         port: int = 0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
@@ -98,20 +104,24 @@ class EmbeddedMysql(EmbeddedDatabase):
         self._daemon.start(as_plain_user(self._command(install)), log=self.log)
 
     def _command(self, install: Install) -> list[str]:
-        own = OF_MARIADB if self.flavour == "mariadb" else OF_MYSQL
-        settings = {**SETTINGS, **own, "port": str(self.port), **self._settings}
+        settings = {**SETTINGS, **self._own, "port": str(self.port), **self._settings}
         options = [f"--{name}={value}" for name, value in settings.items()]
         # both in the data's directory; a socket's whole path may not be longer than 107 bytes
         files = [f"--datadir={self.data}", "--socket=server.socket", "--pid-file=server.pid"]
-        return [*install.environment, str(install.program), "--no-defaults", *files, *self._base(install), *options,
-                self._mark]  # fmt: skip
+        return [*install.command, "--no-defaults", *files, *self._base(install), *options, self._mark]
+
+    @property
+    def _own(self) -> Mapping[str, str]:
+        if is_mariadb(self.flavour):
+            return OF_MARIADB
+        return OF_MYSQL_8 if self.flavour == "mysql-8.0" else OF_MYSQL_9
 
     @property
     def _scratch(self) -> Path:
         return self._kept.path / SCRATCH
 
     def _base(self, install: Install) -> list[str]:
-        share = install.root / ("share/mysql" if install.flavour == "mariadb" else "share")
+        share = install.share
         return [
             f"--basedir={install.root}", f"--lc-messages-dir={share}", f"--character-sets-dir={share}/charsets",
             # a server that starts clears temporary tables out of it, also those of others
@@ -121,11 +131,15 @@ class EmbeddedMysql(EmbeddedDatabase):
     def _make_data(self, install: Install) -> None:
         part = self._new_data()
         how = ["--no-defaults", f"--datadir={part}", *self._base(install)]
-        if self.flavour == "mysql":
-            how, text = [*how, "--initialize-insecure", "--innodb-log-file-size=48M"], None
-        else:
+        if (lower := self._settings.get("lower-case-table-names")) is not None:
+            # the one setting that the data is made with, for good
+            how.append(f"--lower-case-table-names={lower}")
+        if is_mariadb(self.flavour):
             how, text = [*how, "--bootstrap", "--log-warnings=0"], _bootstrap(install)
-        self._fill_data(part, [*install.environment, str(install.program), *how], text)
+        else:
+            small = "--innodb-log-file-size=48M" if self.flavour == "mysql-8.0" else "--innodb-redo-log-capacity=96M"
+            how, text = [*how, "--initialize-insecure", small, "--secure-file-priv=NULL"], None
+        self._fill_data(part, [*install.command, *how], text)
 
     def _is_ready(self) -> bool:
         """It greets whoever connects, once it serves."""
@@ -148,9 +162,11 @@ class EmbeddedMysql(EmbeddedDatabase):
 
 def _bootstrap(install: Install) -> str:
     """What Debian's script feeds to the server: the tables of its own, and a user who needs no password."""
-    share = install.root / "share/mysql"
-    names = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
-    parts = [(share / name).read_text() for name in names if (share / name).exists()]
+    share = install.share
+    names = ("system_tables", "performance_tables", "system_tables_data")
+    # MariaDB 11 has them under its own name
+    files = [share / f"{brand}_{name}.sql" for name in names for brand in ("mysql", "mariadb")]
+    parts = [path.read_text() for path in files if path.exists()]
     # one statement a line
     users = [f"root@{host}" for host in ("localhost", f"`{HOST}`")]
     grants = [f"CREATE USER IF NOT EXISTS {u};\nGRANT ALL PRIVILEGES ON *.* TO {u} WITH GRANT OPTION;" for u in users]

@@ -223,11 +223,13 @@ def resume_group(
 def skip(
     source: str, thread: int, txid: str, reason: ReasonOption, config_file: ConfigOption = None,
     as_json: AsJson = False,
+    position: Annotated[str, typer.Option(help="where it committed, as the error shows it: 17.3")] = "",
 ) -> None:  # fmt: skip
     """Pass over one named transaction; `Skipped` takes its place in the order."""
     settings = load(config_file)
     group = group_of(fleet_of(settings), source)
-    state = say(settings, GROUP, group, words.skip(Skip(source, thread, txid, reason)))
+    word = Skip(source, thread, txid, reason, uuid.uuid4().hex[:12], position)
+    state = say(settings, GROUP, group, words.skip(word))
     tell({"group": group, "skips": f"{source}/{thread}/{txid}", "version": state.version}, as_json)
 
 

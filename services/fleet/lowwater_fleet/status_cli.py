@@ -15,7 +15,14 @@ from lowwater_fleet.console import out, show
 from lowwater_fleet.contract import EXIT_BAD, AsJson, ConfigOption, load, say_json
 from lowwater_fleet.view import problems, viewing
 
-_STYLES = {"running": "green", "paused": "yellow", "starting": "cyan", "failed": "red", "unreachable": "red"}
+_STYLES = {
+    "running": "green",
+    "paused": "yellow",
+    "starting": "cyan",
+    "failed": "red",
+    "stalled": "red",
+    "unreachable": "red",
+}
 
 
 def status(config_file: ConfigOption = None, as_json: AsJson = False) -> None:

@@ -59,7 +59,7 @@ def viewing(settings: Settings) -> Iterator[FleetView]:
         view.close()
 
 
-_BAD = ("failed", "unreachable")
+_BAD = ("failed", "stalled", "unreachable")
 
 
 def problems(picture: dict[str, Any]) -> list[str]:

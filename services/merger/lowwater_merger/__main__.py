@@ -1,12 +1,19 @@
-"""`lowwater-merger --config fleet.yaml --group bank`: one group's merger."""
+"""`lowwater-merger --config fleet.yaml --group bank`: one group's merger. With --rebuild-progress: see rebuild.py."""
 
 from __future__ import annotations
 
+import sys
+
 from lowwater.service import run_service
+from lowwater_merger.rebuild import rebuild
 from lowwater_merger.service import MergerService
+
+REBUILD = "--rebuild-progress"
 
 
 def main() -> None:
+    if REBUILD in sys.argv:
+        sys.exit(rebuild([argument for argument in sys.argv[1:] if argument != REBUILD]))
     run_service("lowwater-merger", __doc__ or "", "group", MergerService)
 
 

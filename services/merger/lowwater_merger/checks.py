@@ -15,6 +15,10 @@ def check_place(
     """Its source, its thread and its place in the order."""
     if commit.source != state.name:
         raise _misplaced(MergeError, state, commit, f"a commit of source {commit.source}", "two sources share a topic")
+    if mark is not None and commit.generation != mark.generation:
+        what = f"transaction {commit.txid} of generation {commit.generation} after a mark of {mark.generation}"
+        hint = "two extractors for one source? stop one, then restart the merger"
+        raise _misplaced(MergeError, state, commit, what, hint)
     if mark is None or commit.thread not in mark.orders:
         what = f"transaction {commit.txid} of a thread that no mark has named"
         hint = "restart the extractor: it registers its threads before it publishes them"

@@ -19,7 +19,7 @@ from lowwater.errors import (
 )
 from lowwater.positions import ORDER_MIN
 from lowwater.record_codec import decode_commit, decode_mark
-from lowwater.records import Commit, PartitionProgress, Progress, SourceProgress, Word, WordKind
+from lowwater.records import Commit, PartitionProgress, Progress, Skip, SourceProgress, Word, WordKind
 from lowwater_merger.assemble import (
     VALUE_OVERHEAD_BYTES,
     Buffer,
@@ -152,12 +152,23 @@ class Merger:
         self._say(WordKind.INCLUDE, source, thread=thread, reason=reason, at_us=at_us)
         self._reconsider(state, was_out)
 
-    def skip(self, source: str, thread: int, txid: str, reason: str) -> None:
-        """Pass over one named transaction; recorded when its place comes."""
-        state = self.sources[source]
-        if (thread, txid) not in state.skips:
-            state.skips[(thread, txid)] = reason
+    def skip(self, skip: Skip) -> None:
+        """Pass over one named transaction; recorded when its place comes. A request that was used is over."""
+        state = self.sources[skip.source]
+        known = state.skips.get((skip.thread, skip.txid))
+        if known == skip or self.is_used(skip):
+            return
+        state.skips[(skip.thread, skip.txid)] = skip
+        if known is None:
             self._again(state)
+
+    def is_used(self, skip: Skip) -> bool:
+        """Whether a transaction was passed over for it."""
+        return any(
+            (word.word, word.source, word.thread, word.txid, word.request)
+            == (WordKind.SKIP.value, skip.source, skip.thread, skip.txid, skip.request)
+            for word in self.words
+        )
 
     def stop(self, source: str, error: MergeError) -> None:
         """Not read on; it holds its group, by name, until it is mended or excluded."""
@@ -168,9 +179,10 @@ class Merger:
         self._again(self.sources[source])
 
     def _say(
-        self, word: WordKind, source: str, thread: int = -1, txid: str = "", reason: str = "", at_us: int = 0
-    ) -> None:
-        self.words.append(Word(self.next_gsn, word.value, source, thread, txid, reason, at_us))
+        self, word: WordKind, source: str, thread: int = -1, txid: str = "", reason: str = "", at_us: int = 0,
+        request: str = "",
+    ) -> None:  # fmt: skip
+        self.words.append(Word(self.next_gsn, word.value, source, thread, txid, reason, at_us, request))
 
     def _reconsider(self, state: SourceState, was_out: bool) -> None:
         """What has been read of a thread keeps its place: read again, it could come behind what now goes ahead."""
@@ -192,9 +204,12 @@ class Merger:
             if bound is state:
                 self._topics[topic] = fresh
 
-    def _forget_open(self, source: str) -> None:
-        for key in [key for key, buffer in self._open.items() if buffer.source == source]:
-            self._close(key)
+    def _forget_open(self, source: str, partition: int | None = None) -> None:
+        """What is not whole yet, of the source or of one partition of it."""
+        open_ = [(key, buffer) for key, buffer in self._open.items() if buffer.source == source]
+        for key, buffer in open_:
+            if partition is None or buffer.partition == partition:
+                self._close(key)
 
     def _close(self, key: bytes) -> None:
         buffer = self._open.pop(key)
@@ -267,6 +282,9 @@ class Merger:
         mark = decode_mark(value)
         last = state.marks[partition]
         now = last.followed_by(mark, state.name, partition) if last else PartitionMark.of(mark)
+        if last is not None and now.generation > last.generation:
+            # marks come first in a generation: what is open here is of the one before, and will never be finished
+            self._forget_open(state.name, partition)
         state.marked(partition, now)
 
     def _commit(self, state: SourceState, message: Message, value: bytes) -> None:
@@ -276,9 +294,9 @@ class Merger:
         mark = state.marks[partition]
         buffer = self._open.pop(key, None) or Buffer(state.name, partition, message.offset() or 0, mark)
         self._open_bytes -= memory_bytes(buffer.values)
-        released = state.released.get(commit.thread)
+        release_key = ReleaseKey(commit.generation, commit.order, commit.thread, commit.txid)
         # before counting: what was read again may begin in the middle of it
-        if released is not None and (commit.order, commit.txid) <= released:
+        if state.was_released(release_key):
             buffer.drop()
             self.released_again_dropped += 1
             return
@@ -287,9 +305,8 @@ class Merger:
             buffer.drop()
             self.repeats_dropped += commit.changes
             return
-        reason = state.skips.get((commit.thread, commit.txid))
-        release_key = ReleaseKey(commit.order, commit.thread, commit.txid)
-        if reason is None:
+        skip = state.skip_of(release_key) if state.skips else None
+        if skip is None:
             try:
                 check_place(state, commit, release_key, mark, partition)
                 if not buffer.fits(commit):
@@ -305,14 +322,14 @@ class Merger:
         state.waiting_ids.add(id_hash)
         entry = Waiting(
             release_key, buffer, value, clock_us, commit.commit_ts_us, id_hash, commit.changes,
-            message.offset() or 0, reason,
+            message.offset() or 0, skip.reason if skip is not None else None,
         )  # fmt: skip
         state.lanes.append(partition, entry)
         state.touched()
 
     def _is_repeat(self, state: SourceState, partition: int, commit: Commit) -> bool:
         """The same transaction once more while the first still waits; another under its id is an error."""
-        first = state.lanes.find(partition, commit.thread, commit.txid)
+        first = state.lanes.find(partition, commit.generation, commit.thread, commit.txid)
         if first is None:
             return False
         return check_same(state, decode_commit(first.commit), commit)
@@ -342,7 +359,8 @@ class Merger:
         entry = state.pop(floor.clock_us)
         released = Released(self.next_gsn, state.name, floor.clock_us, entry)
         if entry.skip is not None:
-            self._say(WordKind.SKIP, state.name, entry.key.thread, entry.key.txid, entry.skip)
+            skip = state.use_skip(entry.key)
+            self._say(WordKind.SKIP, state.name, skip.thread, skip.txid, skip.reason, request=skip.request)
         self.next_gsn += 1
         self.clock_us = max(self.clock_us, floor.clock_us)
         return released

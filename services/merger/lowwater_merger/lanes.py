@@ -26,6 +26,7 @@ _REST_MASK = (1 << 32) - 1
 class ReleaseKey(NamedTuple):
     """The full order inside a source: equal commit SCNs on two threads still have one answer."""
 
+    generation: int
     order: Order
     thread: int
     txid: str
@@ -221,9 +222,9 @@ class Lanes:
         lowest = min(buffers, key=lambda b: b.first_offset)
         return lowest.first_offset, lowest.mark
 
-    def find(self, partition: int, thread: int, txid: str) -> Waiting | None:
+    def find(self, partition: int, generation: int, thread: int, txid: str) -> Waiting | None:
         for entry in self.lane(partition, thread).scan():
-            if entry.key.txid == txid:
+            if entry.key.txid == txid and entry.key.generation == generation:
                 return entry
         return None
 

@@ -34,6 +34,9 @@ HOLDS = Gauge(
     "lowwater_merger_holds_watermark", "1 for the thread that the others wait for; thread `none`: no mark yet", _THREAD
 )
 HELD_SECONDS = Gauge("lowwater_merger_held_seconds", "how long the same thread has held what waits", _GROUP)
+HOLD_ALARM = Gauge(
+    "lowwater_merger_hold_alarm_seconds", "the group's hold_alarm_seconds: held for longer, it is an alarm", _GROUP
+)
 EXCLUDED = Gauge("lowwater_merger_thread_excluded", "1 while a thread is excluded", _THREAD)
 STOPPED = Gauge("lowwater_merger_source_stopped", "1 while a source is stopped by an error", _SOURCE)
 LATENCY = Histogram(

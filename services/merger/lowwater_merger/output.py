@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import time
 from typing import Any
+from zlib import crc32
 
 from lowwater import topics
-from lowwater.bus.producer import TRANSACTION_TIMEOUT_SECONDS, TransactionalProducer
+from lowwater.bus.producer import TransactionalProducer
 from lowwater.codec.varint import SMALL, long
-from lowwater.errors import TransactionTooLargeError
+from lowwater.errors import DiskError, TransactionTooLargeError
 from lowwater.failpoints import fail_point
-from lowwater.record_codec import RecordCodec
+from lowwater.record_codec import RecordCodec, decode_commit
 from lowwater.records import Progress, Skipped
 from lowwater_merger.core import Released
 
 #: seq 1 … 8191 as varints
 _SEQS = SMALL[0::2]
 SLAB = 5_000
+#: what counts at most as work of one slab
+_SLAB_SECONDS_MAX = 60.0
 
 
 class Output:
     """The ordered topic and the progress topic of one group."""
 
-    def __init__(self, producer: TransactionalProducer, codec: RecordCodec, group: str) -> None:
+    def __init__(self, producer: TransactionalProducer, codec: RecordCodec, group: str, seconds_max: float) -> None:
+        #: of one Kafka transaction
+        self._seconds_max = seconds_max
         self._producer = producer
         self._codec = codec
         self._group = group
         self._topic = topics.transactions(group)
         self._key_header = codec.headers["OrderKey"]
         self._messages: list[dict[str, Any]] = []
-        self._began_at = 0.0
+        self._busy_seconds = 0.0
         self._is_begun = False
 
     @property
@@ -40,7 +45,7 @@ class Output:
         if not self._is_begun:
             self._producer.begin()
             self._is_begun = True
-            self._began_at = time.monotonic()
+            self._busy_seconds = 0.0
 
     def put(self, released: Released) -> int:
         """One transaction, whole; about the bytes of it."""
@@ -60,7 +65,7 @@ class Output:
 
     def _put_skipped(self, prefix: bytes, released: Released) -> None:
         entry = released.transaction
-        order, thread, txid = entry.key
+        _, order, thread, txid = entry.key
         reason = entry.skip or ""
         skipped = Skipped(released.source, thread, txid, order, released.clock_us, reason)
         self._add(prefix, 1, [self._codec.encode(skipped)])
@@ -68,16 +73,34 @@ class Output:
     def _put_large(self, prefix: bytes, released: Released) -> None:
         """A piece at a time: what the client has taken need not be here as well."""
         entry = released.transaction
-        seq = 1
+        is_from_disk = entry.buffer.spooled is not None
+        seq, checksum = 1, 0
         for block in entry.buffer.blocks():
             for start in range(0, len(block), SLAB):
                 slab = block[start : start + SLAB]
+                if is_from_disk:
+                    checksum += sum(map(crc32, slab))
                 self._add(prefix, seq, slab)
                 seq += len(slab)
                 self._hand_over()
             self._check_time(released)
+        if is_from_disk:
+            self._check_again(released, seq - 1, checksum)
         self._add(prefix, seq, [entry.commit])
         entry.buffer.drop()
+
+    def _check_again(self, released: Released, count: int, checksum: int) -> None:
+        """It was checked when its Commit came. Since then it has been on disk, and nothing of it counts yet here."""
+        commit = decode_commit(released.transaction.commit)
+        if (count, checksum) != (commit.changes, commit.checksum):
+            raise DiskError(
+                f"transaction {commit.txid}: {count} changes came back from the spool, and the commit says "
+                f"{commit.changes}, or their bytes are others",
+                source=released.source,
+                thread=commit.thread,
+                position=str(commit.order),
+                hint="nothing of it was released; it is read again from Kafka. Is the spool's disk good?",
+            )
 
     def _add(self, prefix: bytes, seq: int, values: list[bytes]) -> None:
         end = seq + len(values)
@@ -86,19 +109,27 @@ class Output:
 
     def _hand_over(self) -> None:
         if self._messages:
+            started = time.monotonic()
             self._producer.produce_batch(self._topic, self._messages, 0)
             self._messages = []
+            # one that hangs ends the session by itself; a process that slept did nothing meanwhile
+            self._busy_seconds += min(time.monotonic() - started, _SLAB_SECONDS_MAX)
 
     def _check_time(self, released: Released) -> None:
-        """A source transaction is never cut here, so all of it must fit into the broker's longest."""
-        if time.monotonic() - self._began_at > TRANSACTION_TIMEOUT_SECONDS * 0.8:
+        """A source transaction is never cut here, so all of it must fit into the broker's longest.
+
+        Too large is what the client took all that time to deliver, and nothing else: not one that began late, not one
+        that waited for a broker.
+        """
+        if self._busy_seconds > self._seconds_max * 0.8:
             key = released.transaction.key
             raise TransactionTooLargeError(
                 f"transaction {key.txid} with {released.transaction.count} changes does not fit one Kafka transaction",
                 source=released.source,
                 thread=key.thread,
                 position=str(key.order),
-                hint="raise the broker's transaction.max.timeout.ms and its speed, or skip this transaction",
+                hint="raise the broker's transaction.max.timeout.ms, and transaction.timeout.ms of kafka.client; only "
+                "if its changes may be left out, skip this transaction",
             )
 
     def commit(self, progress: Progress, offsets: dict[tuple[str, int], int], group_metadata: Any) -> None:

@@ -1,6 +1,6 @@
 """Which transaction is next: first inside each source, then between the sources of the group.
 
-Inside a source the key (order, thread, txid) decides, up to the source's watermark. Between sources a clock
+Inside a source the key (generation, order, thread, txid) decides, up to the source's watermark. Between sources a clock
 decides, because positions of different databases cannot be compared: each source has a floor, below which it
 can release nothing any more, and the lowest clock goes out once it is below the floors of all others.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lowwater.errors import MergeError
 from lowwater.positions import ORDER_MIN, Order
-from lowwater.records import PartitionProgress, ReleasedThread, SourceProgress
+from lowwater.records import PartitionProgress, ReleasedThread, Skip, SourceProgress
 from lowwater_merger.lanes import Lanes, ManyIds, ReleaseKey, Waiting
 from lowwater_merger.watermark import PartitionMark, Watermark, mark_clock, watermark
 
@@ -23,6 +23,14 @@ class Floor(NamedTuple):
 
     clock_us: int
     source: str
+
+
+class Last(NamedTuple):
+    """The last transaction of a thread that was released."""
+
+    generation: int
+    order: Order
+    txid: str
 
 
 class SourceState:
@@ -40,13 +48,15 @@ class SourceState:
         self.behind: set[int] = {p.partition for p in saved.partitions if p.heard > p.offset}
         self.lanes = Lanes()
         self.clock_us = saved.clock_us
-        self.last_key = ReleaseKey(saved.order, saved.thread, saved.txid)
+        self.last_key = ReleaseKey(saved.generation, saved.order, saved.thread, saved.txid)
         #: every thread that was ever named, with the last that was released of it
-        self.released: dict[int, tuple[Order, str]] = {t.thread: (t.order, t.txid) for t in saved.threads}
+        self.released: dict[int, Last] = {t.thread: Last(t.generation, t.order, t.txid) for t in saved.threads}
         self.excluded: set[int] = set(saved.excluded)
         self.joined_gsn = saved.joined_gsn
         self.topic_id = saved.topic_id
-        self.skips: dict[tuple[int, str], str] = {}
+        #: by thread and id: the operator's request, and the waiting transaction that uses it up
+        self.skips: dict[tuple[int, str], Skip] = {}
+        self.skipping: dict[tuple[int, str], ReleaseKey] = {}
         #: hashes of the ids of all that wait; the older ones packed, once there are many
         self.waiting_ids: set[int] = set()
         self.packed_ids: ManyIds | None = None
@@ -55,7 +65,7 @@ class SourceState:
         self._watermark: Watermark | None = None
 
     def restored(self) -> SourceState:
-        """As it was when progress was last written, but for what has been released since."""
+        """As it was when progress was last written, but for what has been released since, and how far it was read."""
         return SourceState(self.name, self.progress({p: s.offset for p, s in self.saved.items()}, keep=True))
 
     @property
@@ -65,8 +75,13 @@ class SourceState:
 
     @property
     def is_out(self) -> bool:
-        """All threads are excluded: the group goes on without this source."""
-        return bool(self.excluded) and bool(self.released) and self.released.keys() <= self.excluded
+        """All threads are excluded: the group goes on without this source. Those of an earlier generation are gone."""
+        return bool(self.excluded) and bool(self.released) and self._live_threads() <= self.excluded
+
+    def _live_threads(self) -> set[int]:
+        newest = max((mark.generation for mark in self.marks if mark is not None), default=0)
+        named = {t for mark in self.marks if mark is not None and mark.generation == newest for t in mark.orders}
+        return named | {thread for thread, last in self.released.items() if last.generation >= newest}
 
     @property
     def is_read(self) -> bool:
@@ -80,7 +95,7 @@ class SourceState:
     def marked(self, partition: int, mark: PartitionMark) -> None:
         self.marks[partition] = mark
         for thread in mark.orders:
-            self.released.setdefault(thread, (ORDER_MIN, ""))
+            self.released.setdefault(thread, Last(mark.generation, ORDER_MIN, ""))
         self._watermark = self._floor = None
 
     def hear(self, partition: int, offset: int) -> None:
@@ -112,7 +127,7 @@ class SourceState:
         if self.error is not None or (self.excluded and self.behind):
             return Floor(lowest, self.name), None
         first = self.lanes.first()
-        if first is not None and first.key.order <= self.watermark().order:
+        if first is not None and self._is_below_watermark(first.key):
             return Floor(max(first.clock_us, lowest), self.name), first
         clock = mark_clock(self.marks)
         waiting = self.lanes.clock_min()
@@ -120,6 +135,29 @@ class SourceState:
             return Floor(lowest, self.name), None
         floor = clock + 1 if waiting is None else min(clock + 1, waiting)
         return Floor(max(lowest, floor), self.name), None
+
+    def _is_below_watermark(self, key: ReleaseKey) -> bool:
+        watermark = self.watermark()
+        return (key.generation, key.order) <= (watermark.generation, watermark.order)
+
+    def was_released(self, key: ReleaseKey) -> bool:
+        """It has its gsn already. Once one of a later generation is out, so is all that came before that."""
+        if key.generation < self.last_key.generation:
+            return True
+        last = self.released.get(key.thread)
+        return last is not None and (key.generation, key.order, key.txid) <= last
+
+    def skip_of(self, key: ReleaseKey) -> Skip | None:
+        """The operator's request to pass this transaction over. One request is used up by one transaction."""
+        skip = self.skips.get((key.thread, key.txid))
+        if skip is None or skip.order not in ("", str(key.order)):
+            return None
+        return skip if self.skipping.setdefault((key.thread, key.txid), key) == key else None
+
+    def use_skip(self, key: ReleaseKey) -> Skip:
+        """The request is over: another transaction with this id is not meant by it."""
+        del self.skipping[key.thread, key.txid]
+        return self.skips.pop((key.thread, key.txid))
 
     def is_waiting(self, id_hash: int) -> bool:
         return id_hash in self.waiting_ids or (self.packed_ids is not None and id_hash in self.packed_ids)
@@ -142,9 +180,10 @@ class SourceState:
                 self.packed_ids = None
         self.clock_us = clock_us
         # a late one that an operator skipped does not turn the order back
-        last = (entry.key.order, entry.key.txid)
-        self.released[entry.key.thread] = max(last, self.released.get(entry.key.thread, last))
-        self.last_key = max(self.last_key, entry.key)
+        key = entry.key
+        last = Last(key.generation, key.order, key.txid)
+        self.released[key.thread] = max(last, self.released.get(key.thread, last))
+        self.last_key = max(self.last_key, key)
         self._floor = None
         return entry
 
@@ -166,9 +205,13 @@ class SourceState:
                 if offset > last.offset:
                     record = before.record() if before else None
                     self.saved[partition] = PartitionProgress(partition, offset, record, self.heard[partition])
-                elif self.heard[partition] > last.heard:
-                    self.saved[partition] = replace(last, heard=self.heard[partition])
-        threads = (ReleasedThread(t, order, txid) for t, (order, txid) in sorted(self.released.items()))
+        # also where the rest is kept: what waited of an excluded thread must be read again before anything passes it
+        for partition, last in self.saved.items():
+            if self.heard[partition] > last.heard:
+                self.saved[partition] = replace(last, heard=self.heard[partition])
+        threads = (
+            ReleasedThread(t, last.order, last.txid, last.generation) for t, last in sorted(self.released.items())
+        )
         return SourceProgress(
             source=self.name,
             clock_us=self.clock_us,
@@ -180,6 +223,7 @@ class SourceState:
             partitions=tuple(self.saved[p] for p in sorted(self.saved)),
             excluded=tuple(sorted(self.excluded)),
             topic_id=self.topic_id,
+            generation=self.last_key.generation,
         )
 
 

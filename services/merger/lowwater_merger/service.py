@@ -5,19 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from lowwater import topics
-from lowwater.bus.consumer import AssignedConsumer, read_to_end
-from lowwater.bus.producer import TransactionalProducer
+from lowwater.bus.consumer import AssignedConsumer, read_to_end, topic_ends
+from lowwater.bus.producer import TransactionalProducer, transaction_seconds_max
 from lowwater.codec.wire import schema_id_of
 from lowwater.config import Settings
 from lowwater.errors import (
     LowwaterError,
+    ProgressLostError,
     SchemaError,
     TopicError,
     TransactionTooLargeError,
 )
 from lowwater.failpoints import fail_point
 from lowwater.record_codec import RecordCodec
-from lowwater.records import Abandon, Commit, Copied, Mark, Progress
+from lowwater.records import Abandon, Commit, Copied, Mark, Progress, Stale
 from lowwater.schemas import SchemaStore
 from lowwater.service import SessionService, http_of
 from lowwater.times import now_us
@@ -32,8 +33,9 @@ _KINDS: dict[type, Kind] = {
     Commit: Kind.COMMIT,
     Abandon: Kind.ABANDON,
     Mark: Kind.MARK,
-    # travels as the one change of its transaction
+    # travel as changes of a transaction
     Copied: Kind.CHANGE,
+    Stale: Kind.CHANGE,
 }
 
 
@@ -78,13 +80,13 @@ class MergerService(SessionService):
         if isinstance(error, TransactionTooLargeError):
             self._too_large[error.source or ""] = error
             return True
-        return False
+        return super()._can_go_on(error)
 
     # -- a session ---------------------------------------------------------------------------------------
 
     def _run_session(self) -> bool:
         metrics.SESSIONS.labels(self.group).inc()
-        producer = TransactionalProducer(self.kafka, f"lowwater.merger.{self.group}", self.tick)
+        producer = TransactionalProducer(self.kafka, f"lowwater.merger.{self.group}", self.tick, self.progressed)
         consumer: AssignedConsumer | None = None
         spool: DiskSpool | None = None
         try:
@@ -97,7 +99,7 @@ class MergerService(SessionService):
                 for p, saved in state.saved.items()
             }
             consumer = AssignedConsumer(self.kafka, f"lowwater.{self.group}", offsets)
-            output = Output(producer, self._codec, self.group)
+            output = Output(producer, self._codec, self.group, transaction_seconds_max(self.kafka))
             return Session(self, merger, spool, consumer, output, self._admin, self._control).run()
         finally:
             if consumer is not None:
@@ -109,13 +111,21 @@ class MergerService(SessionService):
     def _core(self) -> tuple[Merger, DiskSpool]:
         """The core as progress left it, with the sources that the config names."""
         directory = self.config.spool_directory or self._settings.state_directory / "spool"
-        spool = DiskSpool(Path(directory) / f"merger-{self.group}")
+        spool = DiskSpool(Path(directory), f"merger-{self.group}")
         classify = Classifier(self._store, self._codec)
         messages, _ = read_to_end(self.kafka, topics.progress(self.group), on_wait=self._on_wait, tick=self.tick)
         merger = Merger(self.group, classify, spool)
         if messages:
             progress = self._codec.decode(messages[-1].value() or b"", Progress)
             merger = Merger.from_progress(progress, classify, spool)
+        elif self._has_released():
+            # gsn 1 was written, and must never be again
+            raise ProgressLostError(
+                f"{topics.progress(self.group)} is empty, and {topics.transactions(self.group)} is not: what has been "
+                "released is not known",
+                hint=f"restore the topic, or `lowwater-merger --rebuild-progress --group {self.group}` reads it from "
+                "the end of the ordered topic; then retry the group",
+            )
         for name in set(merger.sources) - set(self.config.sources):
             merger.leave(name, "no longer in the group's config", now_us())
         for name in sorted(self.config.sources):
@@ -133,6 +143,12 @@ class MergerService(SessionService):
             merger.stop(name, error)
         merger.rewound.clear()
         return merger, spool
+
+    def _has_released(self) -> bool:
+        """Whether the ordered topic has, or had, a transaction that was committed."""
+        topic = topics.transactions(self.group)
+        first, _ = topic_ends(self.kafka, topic, 0, tick=self.tick)
+        return first > 0 or bool(read_to_end(self.kafka, topic, on_wait=self._on_wait, tick=self.tick, count_max=1)[0])
 
     def forget_too_large(self) -> None:
         self._too_large.clear()

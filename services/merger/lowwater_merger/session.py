@@ -9,7 +9,8 @@ import structlog
 
 from lowwater import topics, tracing
 from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import AssignedConsumer, open_transaction
+from lowwater.bus.consumer import AssignedConsumer, Place
+from lowwater.bus.reading import ReadWatch
 from lowwater.config import GroupConfig, KafkaConfig
 from lowwater.control import ControlReader
 from lowwater.failpoints import fail_point
@@ -20,7 +21,6 @@ from lowwater_merger import metrics, status
 from lowwater_merger.core import Merger
 from lowwater_merger.output import Output
 from lowwater_merger.spool import DiskSpool
-from lowwater_merger.watermark import mark_clock
 from lowwater_merger.words import obey
 
 CONSUME_COUNT = 10_000
@@ -31,8 +31,6 @@ CAUGHT_UP_COUNT = 1_000
 FILL_SECONDS_MAX = 0.5
 CONTROL_SECONDS = 0.5
 STATUS_SECONDS = 0.5
-#: a source that has not marked for this long may be hidden behind an open Kafka transaction
-HANGING_SECONDS = 5.0
 
 
 class Host(Protocol):
@@ -52,6 +50,10 @@ class Host(Protocol):
     def kafka(self) -> KafkaConfig: ...
 
     def forget_too_large(self) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def progressed(self) -> None: ...
 
 
 class Session:
@@ -81,28 +83,35 @@ class Session:
         self._deleted: dict[tuple[str, int], int] = {}
         self._repeats = 0
         self._stopped: set[str] = set()
-        self._looked_at = time.monotonic()
-        self._clocks: dict[str, int | None] = {}
-        #: per source the offsets that an open Kafka transaction hides
-        self._hidden: dict[str, str] = {}
+        self._reading = ReadWatch(service.kafka, admin.ask_ends)
+        self._paused: set[Place] = set()
+        self._first_gsn = merger.next_gsn
+        metrics.HOLD_ALARM.labels(service.group).set(self._config.hold_alarm_seconds)
 
     def run(self) -> bool:
-        merger = self._merger
+        merger, health = self._merger, self._service.health
         self._log.info("session", next_gsn=merger.next_gsn, sources=sorted(merger.sources))
         while not self._service.is_stopping:
-            self._service.health.tick()
+            self._service.tick()
             if not self._look_at_control():
                 return False
             messages = self._consumer.consume(CONSUME_COUNT, CONSUME_SECONDS)
             merger.feed(messages)
             self._seek()
+            health.doing("the release of transactions")
             self._release()
             merger.spill(self._config.memory_bytes_max)
             self._pause()
             if self._is_due(len(messages)):
+                health.doing("the commit of a Kafka transaction")
                 self._commit()
             self._delete()
+            health.doing("the reading of changes")
             self._show()
+            if self._reading.why:
+                health.trouble(self._reading.why)
+            else:
+                self._service.progressed()
         return False
 
     def _is_due(self, consumed: int) -> bool:
@@ -132,7 +141,8 @@ class Session:
         while self._is_paused():
             if self._service.is_stopping or self._service.is_restarted:
                 return False
-            self._service.health.tick()
+            self._service.tick()
+            self._service.progressed()
             self._service.health.show({**status.status(self._merger, None), "state": "paused"})
             self._control.poll()
             time.sleep(0.2)
@@ -189,7 +199,8 @@ class Session:
 
     def _pause(self) -> None:
         pauses = self._merger.pauses(self._config.spool_bytes_max)
-        self._consumer.pause({(topics.changes(name), p) for name, p in pauses})
+        self._paused = {(topics.changes(name), p) for name, p in pauses}
+        self._consumer.pause(self._paused)
         metrics.PAUSED.labels(self._group).set(len(pauses))
 
     def _delete(self) -> None:
@@ -210,20 +221,6 @@ class Session:
             fail_point("merger.after_delete")
             self._deleted.update(offsets)
 
-    def _look_for_hidden(self) -> None:
-        """A source that no longer marks may be hidden behind a Kafka transaction that nobody has ended."""
-        now = time.monotonic()
-        if now - self._looked_at < HANGING_SECONDS:
-            return
-        self._looked_at = now
-        for name, state in self._merger.sources.items():
-            clock = mark_clock(state.marks)
-            is_silent = clock is not None and clock == self._clocks.get(name)
-            self._clocks[name] = clock
-            topic = topics.changes(name)
-            found = {p: open_transaction(self._service.kafka, topic, p) for p in state.saved} if is_silent else {}
-            self._hidden[name] = ", ".join(f"{topic}[{p}] {o[0]} … {o[1]}" for p, o in found.items() if o)
-
     def _show(self) -> None:
         now = time.monotonic()
         if now - self._status_at < STATUS_SECONDS:
@@ -231,17 +228,25 @@ class Session:
         self._status_at = now
         merger = self._merger
         holder = self._hold.look(merger)
-        self._look_for_hidden()
+        self._reading.look(self._consumer.positions, self._paused)
+        self._reading.check()
         status.count(merger, holder, self._marks, now_us())
         unread = self._consumer.unread()
         for name in merger.sources:
             topic = topics.changes(name)
-            metrics.UNREAD.labels(self._group, name).set(sum(n for (t, _), n in unread.items() if t == topic))
+            known = sum(n for (t, _), n in unread.items() if t == topic)
+            behind = max(known, self._reading.behind(topic, self._consumer.positions))
+            metrics.UNREAD.labels(self._group, name).set(behind)
         metrics.SPOOLED_BYTES.labels(self._group).set(self._spool.size_bytes)
         metrics.REPEATS.labels(self._group).inc(merger.repeats_dropped - self._repeats)
         self._repeats = merger.repeats_dropped
-        self._service.health.show(status.status(merger, holder, self._hidden))
+        hidden = {name: self._reading.hidden(topics.changes(name)) for name in merger.sources}
+        self._service.health.show(status.status(merger, holder, hidden))
         stopped = [name for name, state in merger.sources.items() if state.error]
+        is_caught_up = len(unread) == len(self._consumer.positions) and not any(unread.values())
+        if merger.next_gsn > self._first_gsn or is_caught_up:
+            # past whatever ended the session before
+            self._service.health.recovered()
         if stopped:
             self._service.health.not_ready(f"stopped: {', '.join(stopped)}")
         else:

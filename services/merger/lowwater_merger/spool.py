@@ -1,15 +1,21 @@
-"""Disk for what memory has no room for. Not durable: after a restart Kafka is read again."""
+"""Disk for what memory has no room for. Not durable: after a restart Kafka is read again.
+
+What comes back from disk is released, so it is compared with what was written: a checksum for each piece, begun with a
+number that only this session knows. Bytes of another process, however whole they are, do not fit it.
+"""
 
 from __future__ import annotations
 
 import marshal
-import shutil
+import secrets
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+from zlib import crc32
 
 from lowwater.positions import Order
+from lowwater.scratch import Scratch, damaged, disk_errors
 from lowwater_merger.assemble import Buffer
 from lowwater_merger.lanes import ReleaseKey, Waiting
 from lowwater_merger.watermark import PartitionMark
@@ -18,20 +24,23 @@ from lowwater_merger.watermark import PartitionMark
 BLOCK_BYTES = 1 << 20
 #: a lane's file is cut here, so that what has been read back can be removed
 SEGMENT_BYTES = 32 << 20
-_SIZE = struct.Struct("<Q")
+#: before each entry of a lane: its size and its checksum
+_HEAD = struct.Struct("<QI")
+_WORD = (1 << 32) - 1
 
 
 class DiskSpool:
-    """A directory of the merger's own, emptied at start.
+    """A directory of this session's own.
 
     Files are open only while they are written or read: what waits may be thousands of large transactions, and a
     process may have only so many files open.
     """
 
-    def __init__(self, directory: Path) -> None:
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        self._directory = directory
+    def __init__(self, parent: Path, name: str) -> None:
+        self._scratch = Scratch(parent, name)
+        self.directory = self._scratch.path
+        #: where every checksum begins
+        self.salt = secrets.randbits(32)
         self._next = 0
         self._writers: set[BinaryIO] = set()
         self.size_bytes = 0
@@ -39,10 +48,11 @@ class DiskSpool:
 
     def new_path(self) -> Path:
         self._next += 1
-        return self._directory / f"{self._next:08d}.spool"
+        return self.directory / f"{self._next:08d}.spool"
 
     def open_writer(self, path: Path) -> BinaryIO:
-        file = path.open("ab", buffering=0)
+        with disk_errors(path):
+            file = path.open("ab", buffering=0)
         self._writers.add(file)
         return file
 
@@ -66,7 +76,7 @@ class DiskSpool:
         for file in self._writers:
             file.close()
         self._writers.clear()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._scratch.close()
 
 
 class DiskValues:
@@ -75,11 +85,12 @@ class DiskValues:
     def __init__(self, spool: DiskSpool) -> None:
         self._spool = spool
         self._path = spool.new_path()
-        self._blocks: list[tuple[int, int]] = []
+        #: place, size, checksum
+        self._blocks: list[tuple[int, int, int]] = []
         self.size_bytes = 0
 
     def append(self, values: list[bytes]) -> None:
-        with self._path.open("ab", buffering=0) as file:
+        with disk_errors(self._path), self._path.open("ab", buffering=0) as file:
             block: list[bytes] = []
             size = 0
             for value in values:
@@ -93,16 +104,22 @@ class DiskValues:
 
     def _write(self, file: BinaryIO, block: list[bytes]) -> None:
         data = marshal.dumps(block)
-        self._blocks.append((self.size_bytes, len(data)))
         write_all(file, data)
+        self._blocks.append((self.size_bytes, len(data), crc32(data, self._spool.salt)))
         self.size_bytes += len(data)
         self._spool.grew(len(data))
 
     def blocks(self) -> Iterator[list[bytes]]:
-        with self._path.open("rb") as file:
-            for offset, size in self._blocks:
-                file.seek(offset)
-                yield marshal.loads(file.read(size))
+        with disk_errors(self._path):
+            file = self._path.open("rb")
+        with file:
+            for offset, size, checksum in self._blocks:
+                with disk_errors(self._path):
+                    file.seek(offset)
+                    data = file.read(size)
+                if len(data) != size or crc32(data, self._spool.salt) != checksum:
+                    raise damaged(self._path, f"the block at {offset} is not what was written there")
+                yield marshal.loads(data)
 
     def drop(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -143,13 +160,16 @@ class DiskLane:
             self._begin_segment()
         segment = self._segments[-1]
         parts: list[bytes] = []
+        place = segment.size
         for number, entry in enumerate(entries, start=segment.count):
             data = marshal.dumps(_flat(entry))
-            parts += (_SIZE.pack(len(data)), data)
+            parts += (_HEAD.pack(len(data), crc32(data, self._spool.salt ^ (place & _WORD))), data)
+            place += _HEAD.size + len(data)
             if isinstance(entry.buffer.spooled, DiskValues):
                 segment.large[number] = entry.buffer.spooled
         written = b"".join(parts)
-        write_all(segment.file, written)
+        with disk_errors(segment.path):
+            write_all(segment.file, written)
         segment.size += len(written)
         segment.count += len(entries)
         self.count += len(entries)
@@ -166,7 +186,7 @@ class DiskLane:
         segment = self._segments[0]
         taken: list[Waiting] = []
         size = 0
-        for entry, its_size in _entries(segment):
+        for entry, its_size in _entries(segment, self._spool.salt):
             taken.append(entry)
             size += its_size
             segment.large.pop(segment.taken, None)
@@ -181,7 +201,7 @@ class DiskLane:
 
     def scan(self) -> Iterator[Waiting]:
         for segment in self._segments:
-            for entry, _ in _entries(segment):
+            for entry, _ in _entries(segment, self._spool.salt):
                 yield entry
 
     def drop(self) -> None:
@@ -194,7 +214,7 @@ class DiskLane:
 
     def _remove(self, segment: _Segment) -> None:
         self._spool.close_writer(segment.file)
-        segment.path.unlink()
+        segment.path.unlink(missing_ok=True)
         self._spool.grew(-segment.size)
 
 
@@ -205,13 +225,23 @@ def write_all(file: BinaryIO, data: bytes) -> None:
         left = left[file.write(left) :]
 
 
-def _entries(segment: _Segment) -> Iterator[tuple[Waiting, int]]:
+def _entries(segment: _Segment, salt: int) -> Iterator[tuple[Waiting, int]]:
     """Those not taken yet, each with its size in the file; one at a time, whatever the file's size."""
-    with segment.path.open("rb") as file:
+    with disk_errors(segment.path):
+        file = segment.path.open("rb")
         file.seek(segment.read_at)
+    place = segment.read_at
+    with file:
         for number in range(segment.taken, segment.count):
-            (size,) = _SIZE.unpack(file.read(_SIZE.size))
-            yield _entry(marshal.loads(file.read(size)), segment.large.get(number)), _SIZE.size + size
+            with disk_errors(segment.path):
+                head = file.read(_HEAD.size)
+                size, checksum = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 0)
+                # no size but a right one is believed: a wrong one may be beyond all memory
+                data = file.read(size) if 0 < size <= segment.size - place else b""
+            if len(data) != size or not data or crc32(data, salt ^ (place & _WORD)) != checksum:
+                raise damaged(segment.path, f"the entry at {place} is not what was written there")
+            yield _entry(marshal.loads(data), segment.large.get(number)), _HEAD.size + size
+            place += _HEAD.size + size
 
 
 def _flat(entry: Waiting) -> tuple[Any, ...]:
@@ -220,25 +250,26 @@ def _flat(entry: Waiting) -> tuple[Any, ...]:
     flat_mark = None
     if mark is not None:
         threads = [(t, *order, mark.states[t]) for t, order in mark.orders.items()]
-        flat_mark = (mark.epoch, mark.clock_us, threads)
+        flat_mark = (mark.epoch, mark.clock_us, threads, mark.generation)
     return (
-        tuple(entry.key.order), entry.key.thread, entry.key.txid, entry.commit, entry.clock_us, entry.commit_ts_us,
-        entry.id_hash, entry.count, entry.commit_offset, entry.skip, buffer.source, buffer.partition,
-        buffer.first_offset, flat_mark, buffer.values, buffer.count, buffer.checksum,
+        entry.key.generation, tuple(entry.key.order), entry.key.thread, entry.key.txid, entry.commit, entry.clock_us,
+        entry.commit_ts_us, entry.id_hash, entry.count, entry.commit_offset, entry.skip, buffer.source,
+        buffer.partition, buffer.first_offset, flat_mark, buffer.values, buffer.count, buffer.checksum,
     )  # fmt: skip
 
 
 def _entry(flat: tuple[Any, ...], spooled: DiskValues | None) -> Waiting:
     (
-        order, thread, txid, commit, clock_us, commit_ts_us, id_hash, count, commit_offset, skip, source, partition,
-        first_offset, flat_mark, values, spooled_count, checksum,
+        generation, order, thread, txid, commit, clock_us, commit_ts_us, id_hash, count, commit_offset, skip, source,
+        partition, first_offset, flat_mark, values, spooled_count, checksum,
     ) = flat  # fmt: skip
     mark = None
     if flat_mark is not None:
-        epoch, mark_clock_us, threads = flat_mark
+        epoch, mark_clock_us, threads, mark_generation = flat_mark
         orders = {t: Order(major, minor) for t, major, minor, _ in threads}
-        mark = PartitionMark(epoch, mark_clock_us, orders, {t: state for t, _, _, state in threads})
+        states = {t: state for t, _, _, state in threads}
+        mark = PartitionMark(epoch, mark_clock_us, orders, states, mark_generation)
     buffer = Buffer(source, partition, first_offset, mark)
     buffer.values, buffer.count, buffer.checksum, buffer.spooled = values, spooled_count, checksum, spooled
-    key = ReleaseKey(Order(*order), thread, txid)
+    key = ReleaseKey(generation, Order(*order), thread, txid)
     return Waiting(key, buffer, commit, clock_us, commit_ts_us, id_hash, count, commit_offset, skip)

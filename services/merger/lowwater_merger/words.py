@@ -7,12 +7,16 @@ from lowwater_merger.core import Merger
 
 
 def obey(merger: Merger, wanted: ControlState, now_us: int) -> bool:
-    """Bring the core to what is wanted; whether there was anything new."""
-    if wanted.version == merger.control_version and not _unskipped(merger, wanted):
-        return False
+    """Bring the core to what is wanted; whether there was anything new.
+
+    Compared with what the core has, not only by the version: a source may join after the command that names it.
+    """
     control = wanted.control
     excluded = {(e.source, e.thread): e.reason for e in control.exclusions if e.source in merger.sources}
     current = {(name, thread) for name, state in merger.sources.items() for thread in state.excluded}
+    is_same = wanted.version == merger.control_version and excluded.keys() == current
+    if is_same and not _has_new_skip(merger, wanted):
+        return False
     for (source, thread), reason in sorted(excluded.items()):
         if (source, thread) not in current:
             merger.exclude(source, thread, reason, now_us)
@@ -20,7 +24,7 @@ def obey(merger: Merger, wanted: ControlState, now_us: int) -> bool:
         merger.include(source, thread, control.reason, now_us)
     for skip in control.skips:
         if skip.source in merger.sources:
-            merger.skip(skip.source, skip.thread, skip.txid, skip.reason)
+            merger.skip(skip)
     if wanted.version != merger.control_version:
         for name, state in list(merger.sources.items()):
             # whatever the word was, it was an operator's: what had stopped is tried again
@@ -30,9 +34,11 @@ def obey(merger: Merger, wanted: ControlState, now_us: int) -> bool:
     return True
 
 
-def _unskipped(merger: Merger, wanted: ControlState) -> bool:
-    """Skips live in the control topic only, so a new core must be told them again."""
+def _has_new_skip(merger: Merger, wanted: ControlState) -> bool:
+    """Skips live in the control topic only, so a new core must be given them again, but for those that were used."""
     return any(
-        s.source in merger.sources and (s.thread, s.txid) not in merger.sources[s.source].skips
+        s.source in merger.sources
+        and (s.thread, s.txid) not in merger.sources[s.source].skips
+        and not merger.is_used(s)
         for s in wanted.control.skips
     )

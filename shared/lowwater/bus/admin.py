@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from lowwater.bus.client import as_bus_error, client_settings
+from lowwater.bus.client import ClientErrors, as_bus_error, client_settings
+from lowwater.bus.consumer import Place
 from lowwater.config import KafkaConfig
 from lowwater.errors import BusError, TopicError
 from lowwater.topics import Topic
@@ -21,26 +24,65 @@ from lowwater.topics import Topic
 _AT_LEAST = ("max.message.bytes", "min.insync.replicas")
 
 
+#: of one question in the middle of the work
+_ADMIN_SECONDS = 10.0
+#: of one question while nothing is known of the broker
+_ASK_SECONDS = 2.0
+
+
+def admin_client(kafka: KafkaConfig, errors: ClientErrors) -> AdminClient:
+    """What it meets is told to `errors`, whenever it is polled."""
+    settings: Any = {**client_settings(kafka), "error_cb": errors}
+    settings.pop("message.max.bytes")
+    return AdminClient(settings)
+
+
+class AskedEnds:
+    """Ends of partitions, on their way."""
+
+    def __init__(self, stable: dict[Place, Future[Any]], high: dict[Place, Future[Any]]) -> None:
+        self._stable = stable
+        self._high = high
+
+    def take(self) -> dict[Place, tuple[int, int]] | None:
+        """Of each partition the end for readers of committed records, and the end of all. None until all have come;
+        without those that got no answer."""
+        answers = [*self._stable.values(), *self._high.values()]
+        if not all(answer.done() for answer in answers):
+            return None
+        return {
+            place: (int(stable.result().offset), int(self._high[place].result().offset))
+            for place, stable in self._stable.items()
+            if stable.exception() is None and self._high[place].exception() is None
+        }
+
+
 class Admin:
     def __init__(self, kafka: KafkaConfig) -> None:
         self._kafka = kafka
-        settings = client_settings(kafka)
-        settings.pop("message.max.bytes")
-        self._client = AdminClient(settings)
+        self._errors = ClientErrors()
+        self._client = admin_client(kafka, self._errors)
 
-    def wait_for_broker(self, timeout_seconds: float) -> None:
-        """Until the broker answers, or BusError."""
+    def wait_for_broker(self, timeout_seconds: float, on_wait: Callable[[str], None] = lambda _why: None) -> None:
+        """Until the broker answers, or BusError; BusRefusedError at once where it answers, and does not take us."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             try:
-                self._client.list_topics(timeout=5)
+                self._client.list_topics(timeout=_ASK_SECONDS)
                 return
             except KafkaException as error:
+                # what it met comes as events, one at a time
+                while self._client.poll(0):
+                    pass
+                self._errors.check(f"no way into Kafka at {self._kafka.bootstrap_servers}")
+                why = f"no broker at {self._kafka.bootstrap_servers}: {self._errors.text or error.args[0].str()}"
                 if time.monotonic() > deadline:
                     raise BusError(
-                        f"no broker at {self._kafka.bootstrap_servers}: {error.args[0].str()}",
-                        hint="start one with `lowwater kafka start`, or mend kafka.bootstrap_servers",
+                        why,
+                        hint="is it running (`lowwater kafka start`), and are kafka.bootstrap_servers and "
+                        "security.protocol of kafka.client right (TLS or not, SASL or not)?",
                     ) from error
+                on_wait(why)
 
     def ensure(self, topics: Iterable[Topic]) -> None:
         """Create what is missing, then check all of them."""
@@ -91,7 +133,7 @@ class Admin:
             raise as_bus_error(error, "list the topics") from error
 
     def check(self, topics: Iterable[Topic]) -> None:
-        """A topic with other settings than it needs is an error that says how to mend it."""
+        """A topic with other settings than it needs is an error that says how to fix it."""
         known = self._known()
         for topic in topics:
             if topic.name not in known:
@@ -121,9 +163,19 @@ class Admin:
                     f"--add-config {name}={value}",
                 )
 
+    def ask_ends(self, places: Iterable[Place]) -> AskedEnds:
+        """Returns at once."""
+        asked = []
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+            latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            wanted = {TopicPartition(*place): latest for place in places}
+            answers = self._client.list_offsets(wanted, isolation_level=level, request_timeout=_ADMIN_SECONDS)
+            asked.append({(str(p.topic), int(p.partition)): answer for p, answer in answers.items()})
+        return AskedEnds(*asked)
+
     def topic_id(self, topic: str) -> str:
         """The identity of a topic: another one after it was deleted and made again."""
-        (future,) = self._client.describe_topics(TopicCollection([topic])).values()
+        (future,) = self._client.describe_topics(TopicCollection([topic]), request_timeout=_ADMIN_SECONDS).values()
         try:
             return str(future.result().topic_id)
         except KafkaException as error:
@@ -132,7 +184,7 @@ class Admin:
     def delete_records(self, offsets: dict[tuple[str, int], int]) -> None:
         """Let go of what lies before these offsets."""
         places = [TopicPartition(t, p, offset) for (t, p), offset in offsets.items()]
-        for place, future in self._client.delete_records(places).items():
+        for place, future in self._client.delete_records(places, request_timeout=_ADMIN_SECONDS).items():
             try:
                 future.result()
             except KafkaException as error:

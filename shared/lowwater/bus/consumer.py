@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from confluent_kafka import (
 
 from lowwater.bus.client import as_bus_error, client_settings
 from lowwater.config import MEBIBYTE, KafkaConfig
+from lowwater.errors import BusDoubtError
 
 Place = tuple[str, int]
 
@@ -94,11 +96,13 @@ class AssignedConsumer:
         self._paused = set(places)
 
     def unread(self) -> dict[Place, int]:
-        """Of each partition how many offsets are left, as the last answers of the broker said: nothing is asked."""
+        """Of each partition how many offsets are left, as the last answers of the broker said: nothing is asked.
+        Without those of which the broker has said nothing yet."""
         found = {}
         for (topic, partition), position in self.positions.items():
             _, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
-            found[topic, partition] = max(0, int(high) - position)
+            if int(high) >= 0:
+                found[topic, partition] = max(0, int(high) - position)
         return found
 
     def group_metadata(self) -> Any:
@@ -108,7 +112,7 @@ class AssignedConsumer:
         self._consumer.close()
 
 
-#: the client mends these by itself
+#: the client gets over these by itself
 _PASSING = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -119,6 +123,10 @@ _PASSING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
 }
+
+
+def _unanswered(kafka: KafkaConfig, doing: str) -> BusDoubtError:
+    return BusDoubtError(f"{doing}: no answer for {2 * kafka.stall_seconds:g} s", hint="asked again by a new client")
 
 
 #: state topics are small and their end is waited for
@@ -132,11 +140,13 @@ def read_to_end(
     start: int | None = None,
     on_wait: Callable[[str], None] | None = None,
     tick: Callable[[], None] | None = None,
+    count_max: int | None = None,
 ) -> tuple[list[Message], int]:
-    """All committed records of a state topic up to its end, and the offset behind them.
+    """All committed records of a state topic up to its end, and the offset behind them. BusDoubtError: no answer.
 
     The end is asked for as read_uncommitted: an end of the committed part below it is an open transaction,
-    and what that one will say is not known. So this waits, names it, and decides nothing meanwhile.
+    and what that one will say is not known. So this waits, names it, and decides nothing meanwhile. With `count_max`
+    it ends early: for those who ask whether there is anything.
     """
     low, high = topic_ends(kafka, topic, partition, tick=tick)
     # the number, not "beginning": asking for that costs the client half a second
@@ -146,10 +156,16 @@ def read_to_end(
     settings = consumer_settings(kafka, "lowwater.state", **STATE_SETTINGS)
     consumer = Consumer(settings)
     found: list[Message] = []
+    until = time.monotonic() + 2 * kafka.stall_seconds
+    is_answered = False
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
         while True:
+            if not is_answered and time.monotonic() > until:
+                raise _unanswered(kafka, f"read {topic}[{partition}]")
             for message in consumer.consume(10_000, 0.01):
+                # an open transaction may then be waited for, for as long as it is open
+                is_answered = True
                 error = message.error()
                 if error is None:
                     found.append(message)
@@ -161,17 +177,37 @@ def read_to_end(
                         on_wait(f"{topic}[{partition}]: an open Kafka transaction holds {end} … {high}")
                 elif error.code() not in _PASSING:
                     raise as_bus_error(error, f"read {topic}[{partition}]")
+            if count_max is not None and len(found) >= count_max:
+                return found[:count_max], (found[count_max - 1].offset() or 0) + 1
             if tick is not None:
                 tick()
     finally:
         consumer.close()
 
 
-def open_transaction(kafka: KafkaConfig, topic: str, partition: int) -> tuple[int, int] | None:
-    """The offsets that an open Kafka transaction hides from readers, if one does."""
-    _, stable = topic_ends(kafka, topic, partition, "read_committed")
-    _, high = topic_ends(kafka, topic, partition)
-    return (stable, high) if stable < high else None
+#: for the first record of a partition, by a client that has to find its broker first
+_RECORD_SECONDS = 10.0
+
+
+def has_record(kafka: KafkaConfig, place: Place, start: int, end: int) -> bool:
+    """Whether a reader of committed records gets one from `start` on, before `end`. BusError: there was no answer."""
+    consumer = Consumer(consumer_settings(kafka, "lowwater.probe", **STATE_SETTINGS))
+    try:
+        consumer.assign([TopicPartition(*place, start)])
+        until = time.monotonic() + _RECORD_SECONDS
+        while time.monotonic() < until:
+            for message in consumer.consume(1, 0.2):
+                error = message.error()
+                if error is None:
+                    return True
+                if error.code() == KafkaError._PARTITION_EOF:
+                    if (message.offset() or 0) >= end:
+                        return False
+                elif error.code() not in _PASSING:
+                    raise as_bus_error(error, f"read {place[0]}[{place[1]}]")
+        raise BusDoubtError(f"read {place[0]}[{place[1]}]: no answer")
+    finally:
+        consumer.close()
 
 
 def topic_ends(
@@ -181,7 +217,9 @@ def topic_ends(
     isolation_level: str = "read_uncommitted",
     tick: Callable[[], None] | None = None,
 ) -> tuple[int, int]:
-    """The first offset that is left, and the end. A broker that is away is waited for, with a `tick` now and then."""
+    """The first offset that is left, and the end. A broker that is away is waited for, with a `tick` now and then, and
+    then left to another client: BusDoubtError."""
+    until = time.monotonic() + 2 * kafka.stall_seconds
     consumer = Consumer(consumer_settings(kafka, "lowwater.state", **{"isolation.level": isolation_level}))
     try:
         while True:
@@ -191,6 +229,8 @@ def topic_ends(
             except KafkaException as error:
                 if error.args[0].code() not in _PASSING:
                     raise as_bus_error(error, f"ask for the end of {topic}[{partition}]") from error
+                if time.monotonic() > until:
+                    raise _unanswered(kafka, f"ask for the end of {topic}[{partition}]") from error
                 if tick is not None:
                     tick()
     finally:

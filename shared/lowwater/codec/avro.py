@@ -58,9 +58,10 @@ def change_schema(table: TableSchema) -> dict[str, Any]:
     taken: set[str] = set()
     for column in table.columns:
         name = avro_name(column.name)
-        while name in taken:
+        # Spark, and others that read Avro, take two names that differ by case alone for one
+        while name.lower() in taken:
             name += "_"
-        taken.add(name)
+        taken.add(name.lower())
         field: dict[str, Any] = {"name": name, "type": ["null", avro_type(column.type)], "default": None}
         if name != column.name:
             field["lowwater_column"] = column.name
@@ -93,3 +94,8 @@ def avro_columns(schema: str) -> dict[str, Any]:
     """Column → type without the null, of the text of a schema that `change_schema` made."""
     row = next(field for field in json.loads(schema)["fields"] if field["name"] == "before")["type"][1]
     return {field.get("lowwater_column", field["name"]): field["type"][1] for field in row["fields"]}
+
+
+def avro_key(schema: str) -> tuple[str, ...]:
+    """The key columns, of the text of a schema that `change_schema` made."""
+    return tuple(json.loads(schema)["lowwater"]["key"])

@@ -134,6 +134,11 @@ def _source_text(columns: Sequence[PublishedColumn], width: int) -> str:
     return "\n".join(lines)
 
 
+def truncate_body(ts_us: int) -> bytes:
+    """A `t` behind its `seq`: the same bytes whatever columns the table has."""
+    return _OPS["t"] + _ABSENT + _ABSENT + _ABSENT + varint.long(ts_us)
+
+
 def _names(unchanged: Sequence[str]) -> bytes:
     return varint.long(len(unchanged)) + b"".join(map(values.text, unchanged)) + b"\x00"
 

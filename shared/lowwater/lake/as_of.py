@@ -1,4 +1,8 @@
-"""From a time to a gsn: the last one such that nothing at or below it committed after that time."""
+"""From a time to a gsn: the last one such that nothing at or below it committed after that time.
+
+Which landing it is in is told by the sources' clocks, which never fall and are never far ahead; where in that landing,
+by the commit times of its rows. So a commit time that lies can move an answer inside its own landing only.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +53,14 @@ def _gsn_at(chain: Chain, us: int) -> int:
     if first_later is None:
         return chain.head.gsn
     landing = chain.manifest(first_later)
+    if landing.kind is Kind.BEGIN:
+        return landing.gsn - 1  # nothing is known of that time
     before = landing.from_gsn if landing.from_gsn is not None else landing.gsn
     if landing.kind is not Kind.LAND or before < chain.head.history_from:
         return before
     first = first_gsn_later_than(chain.store, _files_of(chain, landing), before, landing.gsn, us)
-    # no row is later, so it was a transaction without rows: which one is not known
-    return before if first is None else first - 1
+    # its last transaction is later by its clock, whatever its commit time says
+    return landing.gsn - 1 if first is None else min(first, landing.gsn) - 1
 
 
 def _files_of(chain: Chain, landing: Manifest) -> list[File]:

@@ -17,7 +17,16 @@ from lowwater.lake.checkpoint_parts import (
     plan_parts,
 )
 from lowwater.lake.fold import Fold
-from lowwater.lake.manifest import CopiedTables, File, Manifest, TableVersion, decode_manifest, manifest_path
+from lowwater.lake.manifest import (
+    CopiedTables,
+    File,
+    Generation,
+    Manifest,
+    StaleTables,
+    TableVersion,
+    decode_manifest,
+    manifest_path,
+)
 from lowwater.lake.store import Store, get_all, reads_at_once
 
 __all__ = ["CHECKPOINT_EVERY", "Chain", "Head", "TableSummary"]
@@ -72,6 +81,14 @@ class Chain:
     @property
     def copied(self) -> list[CopiedTables]:
         return self._fold.copied
+
+    @property
+    def generations(self) -> list[Generation]:
+        return self._fold.generations
+
+    @property
+    def stale(self) -> list[StaleTables]:
+        return self._fold.stale
 
     @property
     def closed_copies(self) -> set[str]:
@@ -142,10 +159,14 @@ class Chain:
                 yield decode_manifest(data, n)
 
     def first_after(self, time_us: int) -> int | None:
-        """The first manifest that holds a commit later than this time; None when all are earlier."""
-        if self.head.commit_ts_us <= time_us:
+        """The first manifest that goes beyond this time; None when none does.
+
+        By the sources' clocks: a commit time may lie ahead, and would hide all that comes after it.
+        """
+        if 0 < self.head.time_us <= time_us:
             return None
-        return self.first_where(lambda manifest: manifest.commit_ts_us > time_us)
+        first = self.first_where(lambda manifest: manifest.time_us > time_us)
+        return first if first <= self.head.n else None
 
     def first_where(self, is_behind: Callable[[Manifest], bool]) -> int:
         """The first manifest of which this is true, as it is of all behind it; the head's number + 1 if of none."""

@@ -19,7 +19,16 @@ from pydantic import BaseModel, ConfigDict
 from lowwater.errors import NotThereError
 from lowwater.failpoints import fail_point
 from lowwater.lake.checkpoint_parts import DIRECTORY, Draft, Part, UnusableError, write_part
-from lowwater.lake.manifest import LEDGER, CopiedTables, Landed, TableVersion, digest, manifest_path
+from lowwater.lake.manifest import (
+    LEDGER,
+    CopiedTables,
+    Generation,
+    Landed,
+    StaleTables,
+    TableVersion,
+    digest,
+    manifest_path,
+)
 from lowwater.lake.store import Store
 
 HINT = f"{LEDGER}/_last_checkpoint.json"
@@ -42,6 +51,8 @@ class Head:
     gsn: int = 0
     commit_ts_us: int = 0
     history_from: int = 0
+    #: as `Manifest.time_us`; 0 after a checkpoint from before, which says nothing of it
+    time_us: int = field(default=0, compare=False)
 
 
 class Named(_Model):
@@ -66,6 +77,8 @@ class Checkpoint(_Model):
     head: Head = Head()
     versions: dict[int, TableVersion] = {}
     copied: tuple[CopiedTables, ...] = ()
+    stale: tuple[StaleTables, ...] = ()
+    generations: tuple[Generation, ...] = ()
     closed_copies: tuple[str, ...] = ()
     #: by copy: first and last number of each run
     landed_chunks: dict[str, tuple[tuple[int, int], ...]] = {}

@@ -111,7 +111,8 @@ def _arrow_type(avro: Any) -> tuple[pa.DataType, str]:
 
 
 def lake_name(column: str) -> str:
-    return f"{column}_" if column in _RESERVED else column
+    """No two columns get one name: `_gsn` is `_gsn_` here, so a column that is called so gets one more."""
+    return f"{column}_" if column.rstrip("_") in _RESERVED else column
 
 
 def _column(field: dict[str, Any]) -> LakeColumn:

@@ -45,8 +45,9 @@ def _fill(query: Query, winners: str, number: int) -> None:
     events = query.events([UNCHANGED], sorted({*key, number}), key)
     old = ", ".join(f"{before_alias(n)} AS o{n}" for n in key)
     stops = (
-        f"SELECT {own}, {query.place} AS p, {known} AS known, CASE WHEN {known} THEN {value} END AS v, {old} "
-        f"FROM ({events}) e WHERE ({known} OR {query.moved}) AND EXISTS (SELECT 1 FROM {todo} t WHERE "
+        f"SELECT {own}, {query.place} AS p, {known} AS known, CASE WHEN {known} THEN {value} END AS v, "
+        f"{query.came_from} AS came_from, {old} "
+        f"FROM ({events}) e WHERE ({known} OR {query.comes_from}) AND EXISTS (SELECT 1 FROM {todo} t WHERE "
         + " AND ".join(f"t.k{n} IS NOT DISTINCT FROM e.{alias(n)}" for n in key)
         + ")"
     )
@@ -66,7 +67,8 @@ def _fill(query: Query, winners: str, number: int) -> None:
         )
         moved = ", ".join(f"s.o{n} AS k{n}" for n in key)
         con.execute(
-            f"CREATE OR REPLACE TEMP TABLE {todo} AS SELECT target, s.p - 1 AS p, {moved} FROM {hop} WHERE NOT s.known"
+            f"CREATE OR REPLACE TEMP TABLE {todo} AS SELECT target, s.came_from AS p, {moved} FROM {hop} "
+            "WHERE NOT s.known"
         )
         [(left,)] = con.execute(f"SELECT count(*) FROM {todo}").fetchall()
         if not left:

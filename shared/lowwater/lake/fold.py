@@ -11,7 +11,17 @@ from typing import NamedTuple
 from lowwater.errors import LakeDamagedError
 from lowwater.lake.checkpoint import Checkpoint, Head, from_runs, to_runs
 from lowwater.lake.checkpoint_parts import Entry
-from lowwater.lake.manifest import CopiedTables, Kind, Layer, Manifest, TableVersion, digest, manifest_path
+from lowwater.lake.manifest import (
+    CopiedTables,
+    Generation,
+    Kind,
+    Layer,
+    Manifest,
+    StaleTables,
+    TableVersion,
+    digest,
+    manifest_path,
+)
 
 #: landings that `last_schemas` looks back
 _LANDINGS = 10
@@ -30,6 +40,8 @@ class Fold:
         self.head: Head = base.head
         self.versions: dict[int, TableVersion] = dict(base.versions)
         self.copied: list[CopiedTables] = list(base.copied)
+        self.stale: list[StaleTables] = list(base.stale)
+        self.generations: list[Generation] = list(base.generations)
         self.closed_copies: set[str] = set(base.closed_copies)
         self.landed_chunks: set[tuple[str, int]] = from_runs(base.landed_chunks)
         self.last_schemas: deque[tuple[int, ...]] = deque(base.last_schemas, _LANDINGS)
@@ -55,6 +67,8 @@ class Fold:
             self._put(Entry(manifest.n, i, file))
         self.versions.update(manifest.versions)
         self.copied.extend(manifest.copied)
+        self.stale.extend(manifest.stale)
+        self.generations.extend(manifest.generations)
         self._add_chunks(manifest)
         if manifest.kind is Kind.LAND:
             ids = {file.schema_id for file in manifest.files if file.layer is Layer.STREAM}
@@ -66,6 +80,7 @@ class Fold:
             manifest.gsn,
             manifest.commit_ts_us,
             max(self.head.history_from, manifest.history_from),
+            max(self.head.time_us, manifest.time_us),
         )
 
     def is_removed(self, path: str) -> bool:
@@ -91,6 +106,8 @@ class Fold:
             head=self.head,
             versions=dict(sorted(self.versions.items())),
             copied=tuple(self.copied),
+            stale=tuple(self.stale),
+            generations=tuple(self.generations),
             closed_copies=tuple(sorted(self.closed_copies)),
             landed_chunks=to_runs(self.landed_chunks),
             last_schemas=tuple(self.last_schemas),

@@ -25,7 +25,13 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+#: in the place of a table's name: all that there are
+ALL_TABLES = "*"
+
+
 class Kind(StrEnum):
+    #: the first manifest of a lake that does not go back to the first transaction
+    BEGIN = "begin"
     LAND = "land"
     COPY = "copy"
     COMPACT = "compact"
@@ -120,8 +126,28 @@ class CopiedTables(_Model):
     source: str
     copy_id: str
     tables: tuple[str, ...]
+    #: of the source, which `lows` belong to
+    generation: int = 0
     #: the least `low` of each table's chunks, as `major.minor`
     lows: dict[str, str] = {}
+
+
+class Generation(_Model):
+    """A source's capture from scratch: its orders mean nothing below this gsn."""
+
+    source: str
+    generation: int
+    #: of its first transaction
+    gsn: int
+
+
+class StaleTables(_Model):
+    """From this gsn on the state of these tables is not known, until a later copy of them is readable."""
+
+    gsn: int
+    source: str
+    tables: tuple[str, ...]
+    reason: str
 
 
 class Manifest(_Model):
@@ -136,8 +162,11 @@ class Manifest(_Model):
     #: in every manifest, whatever its kind: the ledger's place behind it
     landed: Landed
     gsn: int
-    #: the highest commit time landed so far: never falls, so that a time can be searched for
+    #: the highest commit time landed so far: it never falls, but one that lies ahead keeps it there
     commit_ts_us: int
+    #: the highest clock of the sources landed so far: it never falls, and is never far ahead of their extractors' own.
+    #: Manifests from before have none
+    clock_us: int = 0
     #: of a landing: where it began. It holds the transactions behind `from_gsn` up to `gsn`
     from_offset: int | None = None
     from_gsn: int | None = None
@@ -149,10 +178,18 @@ class Manifest(_Model):
     versions: dict[int, TableVersion] = {}
     skipped: tuple[SkippedTransaction, ...] = ()
     copied: tuple[CopiedTables, ...] = ()
+    stale: tuple[StaleTables, ...] = ()
+    #: those that no manifest before this one names
+    generations: tuple[Generation, ...] = ()
     #: copies that are cancelled or replaced: nothing of them lands any more
     closed_copies: tuple[str, ...] = ()
     #: retention: what lies below can no longer be asked for
     history_from: int = 0
+
+    @property
+    def time_us(self) -> int:
+        """Up to when it holds what was committed. Nothing is committed later than it lands."""
+        return self.clock_us or min(self.commit_ts_us, self.at_us)
 
     def encode(self) -> bytes:
         return self.model_dump_json(exclude_defaults=True, indent=1).encode() + b"\n"

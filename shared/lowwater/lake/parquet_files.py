@@ -85,13 +85,13 @@ def row_batches(store: Opener, file: File, columns: Sequence[str]) -> Iterator[p
             yield pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
-def last_gsn_at_or_below(store: Store, files: Sequence[File], major: int, minor: int) -> int:
-    """The last gsn of a table whose order is at or below this one; 0 for none.
+def last_gsn_at_or_below(store: Store, files: Sequence[File], major: int, minor: int, after: int = 0) -> int:
+    """The last gsn of a table whose order is at or below this one, of those above `after`; that one for none.
 
-    Order and gsn grow together inside a source, so the files are looked at from the newest, and only as far as
-    the first find.
+    Order and gsn grow together inside a generation of a source, so the files are looked at from the newest, and only
+    as far as the first find.
     """
-    found = 0
+    found = after
     for file in sorted(files, key=lambda f: -f.gsn_max):
         if file.gsn_max <= found:
             break
@@ -101,7 +101,7 @@ def last_gsn_at_or_below(store: Store, files: Sequence[File], major: int, minor:
                 order = rows.column("_order")
                 majors, minors = pc.struct_field(order, "major"), pc.struct_field(order, "minor")
                 same = pc.and_(pc.equal(majors, pa.scalar(major, pa.uint64())), pc.less_equal(minors, _u64(minor)))
-                below = pc.or_(pc.less(majors, _u64(major)), same)
+                below = pc.and_(pc.or_(pc.less(majors, _u64(major)), same), pc.greater(rows.column("_gsn"), after))
                 last = pc.max(rows.column("_gsn").filter(below)).as_py()
                 if last is not None:
                     found = max(found, last)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
+
 from lowwater.errors import LakeDamagedError, LakeError
 from lowwater.lake.chain import Chain
 from lowwater.lake.columns import lake_table
 from lowwater.lake.manifest import CopiedTables, File, Layer, Place
-from lowwater.lake.parquet_files import last_gsn_at_or_below
+from lowwater.lake.parquet_files import change_batches, last_gsn_at_or_below
 from lowwater.lake.schema_union import TableUnion, union_of
+from lowwater.lake.stale import check_not_stale
+from lowwater.lake.version_checks import Used, check_versions
 from lowwater.positions import U64_MAX
 
 _END = (1 << 63) - 1
@@ -115,11 +119,21 @@ def _copy_base(chain: Chain, table: str, copy: CopiedTables, folded: Sequence[Fi
     lows = [copy.lows[table]] if table in copy.lows else [file.low for file in base if file.low]
     if not lows:
         return base, 0
-    streams = [f for f in all_files(chain, table, Layer.STREAM) if f.gsn_min <= copy.gsn]
-    return base, last_gsn_at_or_below(chain.store, [*streams, *folded], *min(map(_order, lows)))
+    before = _generation_start(chain, copy) - 1
+    streams = [f for f in all_files(chain, table, Layer.STREAM) if f.gsn_min <= copy.gsn and f.gsn_max > before]
+    return base, last_gsn_at_or_below(chain.store, [*streams, *folded], *min(map(_order, lows)), after=before)
 
 
-def plan_state(chain: Chain, table: str, gsn: int) -> StatePlan:
+def _generation_start(chain: Chain, copy: CopiedTables) -> int:
+    """The first gsn that the copy's orders can be compared with: what came before is of another log."""
+    found = (g.gsn for g in chain.generations if (g.source, g.generation) == (copy.source, copy.generation))
+    return min(found, default=1)
+
+
+def plan_state(chain: Chain, table: str, gsn: int, *, allow_stale: bool = False) -> StatePlan:
+    """StaleTableError: the state is not known there, unless what there is will do."""
+    if not allow_stale:
+        check_not_stale(chain, table, gsn)
     copy, folded = _last_copy(chain, table, gsn), _newest_folded(chain, table, gsn)
     folded_at = folded[0].gsn_max if folded else 0
     base: list[File] = []
@@ -138,11 +152,24 @@ def plan_state(chain: Chain, table: str, gsn: int) -> StatePlan:
     places += [place for f in over for place in f.truncates if over_floor < place.gsn]
     emptied = max(places, key=lambda place: (place.gsn, place.seq), default=None)
     if emptied is not None:
-        base, changes = [], [f for f in changes if f.gsn_max >= emptied.gsn]
+        base, changes = [], [f for f in changes if _has_rows_after(chain, f, emptied)]
+    if not allow_stale:
+        after = floor if emptied is None else max(floor, emptied.gsn - 1)
+        used = [Used(f) if f.layer is Layer.COPY else Used(f, -1, f.gsn_max) for f in base]
+        used += (Used(f, over_floor, f.gsn_max) for f in over)
+        check_versions(chain, table, gsn, [*used, *(Used(f, after, gsn) for f in changes)])
     union = union_for(chain, table, [*base, *over, *changes], gsn)
     return StatePlan(
         table, gsn, union, _key(table, union), tuple(base), tuple(changes), floor, tuple(over), over_floor, emptied
     )
+
+
+def _has_rows_after(chain: Chain, file: File, place: Place) -> bool:
+    """A version whose last change is the truncate itself has no part in what comes then."""
+    if file.gsn_max != place.gsn:
+        return file.gsn_max > place.gsn
+    batches = change_batches(chain.store, file, ("_gsn", "_seq"), place.gsn - 1, place.gsn)
+    return any((pc.max(batch.column("_seq")).as_py() or 0) > place.seq for batch in batches)
 
 
 def _key(table: str, union: TableUnion) -> tuple[int, ...]:
@@ -154,7 +181,7 @@ def _key(table: str, union: TableUnion) -> tuple[int, ...]:
         if lacking:
             raise LakeError(
                 f"{table}: version {lacking[0]} has no key column {name!r} of the type that it has now",
-                hint="copy the table anew: rows of both versions cannot be told apart by one key",
+                hint="copy the table (`lowwater source copy`): rows of both versions cannot be told apart by one key",
             )
         numbers.append(number)
     return tuple(numbers)

@@ -14,6 +14,7 @@ from lowwater.lake.changes import Changes
 from lowwater.lake.columns import LakeTable, lake_table
 from lowwater.lake.manifest import Layer
 from lowwater.lake.plan import all_files, check_history, plan_state, union_for, versions_of
+from lowwater.lake.stale import StaleSince, stale_now
 from lowwater.lake.state import State
 from lowwater.lake.store import Store, open_lake_store
 
@@ -31,6 +32,8 @@ class TableInfo:
     bytes: int
     #: of its last change
     gsn: int
+    #: its state is not known
+    stale: StaleSince | None = None
 
 
 class Lake:
@@ -93,10 +96,12 @@ class Lake:
         numbers: dict[str, set[int]] = {}
         for version in self.chain.versions.values():
             numbers.setdefault(version.table, set()).add(version.version)
-        found = []
-        for name in self.names():
+        found, stale = [], stale_now(self.chain)
+        # a table that is stale may have nothing else in the lake yet
+        for name in sorted({*self.names(), *stale}):
             total, versions = self.chain.summary(name), tuple(sorted(numbers.get(name, {0})))
-            found.append(TableInfo(name, versions[-1], versions, total.rows, total.files, total.bytes, total.gsn_max))
+            sizes = (total.rows, total.files, total.bytes, total.gsn_max)
+            found.append(TableInfo(name, versions[-1], versions, *sizes, stale.get(name)))
         return found
 
     def versions(self, table: str) -> list[LakeTable]:
@@ -110,10 +115,21 @@ class Lake:
         """
         return Version(self, resolve(self.chain, as_of))
 
-    def state(self, table: str, as_of: AsOf | None = None, columns: Sequence[str] | None = None) -> State:
-        """The rows of a table, the latest of each key; `columns` may name CDC columns, those of the last change."""
+    def state(
+        self,
+        table: str,
+        as_of: AsOf | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        allow_stale: bool = False,
+    ) -> State:
+        """The rows of a table, the latest of each key; `columns` may name CDC columns, those of the last change.
+
+        Where the state is not known, because a copy is still to come, that is a StaleTableError, unless `allow_stale`
+        asks for what there is.
+        """
         name = self.name(table)
-        plan = plan_state(self.chain, name, resolve(self.chain, as_of))
+        plan = plan_state(self.chain, name, resolve(self.chain, as_of), allow_stale=allow_stale)
         return State(self.store, plan, columns, self._memory)
 
     def changes(
@@ -135,8 +151,8 @@ class Version:
         self.lake = lake
         self.gsn = gsn
 
-    def state(self, table: str, columns: Sequence[str] | None = None) -> State:
-        return self.lake.state(table, self.gsn, columns)
+    def state(self, table: str, columns: Sequence[str] | None = None, *, allow_stale: bool = False) -> State:
+        return self.lake.state(table, self.gsn, columns, allow_stale=allow_stale)
 
     def changes(self, table: str, after_gsn: int = 0, columns: Sequence[str] | None = None) -> Changes:
         """Up to this version."""

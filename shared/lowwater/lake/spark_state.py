@@ -10,8 +10,10 @@ from lowwater.lake.adapt import CDC_TYPES, UNCHANGED, alias, before_alias
 from lowwater.lake.manifest import File
 from lowwater.lake.plan import StatePlan
 from lowwater.lake.spark_frames import files_frame, spark_type
+from lowwater.lake.spark_tangles import SparkTangles, answers_of, may_be_tangled, same_key, tangled_places
 from lowwater.lake.state import no_key
 from lowwater.lake.store import Store
+from lowwater.lake.tangles import FROM, MAYBE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,6 +36,7 @@ class _State:
         #: what travels with a row
         self._payload = [*self._cdc, *map(alias, self._columns)]
         self._keys = [alias(n) for n in plan.key]
+        self._has_maybe = False
 
     def frame(self) -> DataFrame:
         from pyspark.sql import functions as F
@@ -68,29 +71,82 @@ class _State:
         other = reduce(lambda a, b: a | b, (~old.eqNullSafe(new) for old, new in pairs))
         return (F.col("_op") == "u") & known & other
 
+    def _counted(self) -> DataFrame:
+        """All changes that count; tangled ones as what they amount to, with `MAYBE` and `FROM` beside their columns."""
+        from pyspark.sql import functions as F
+
+        events, plan = self._events(self._plan.key), self._plan
+        plain = events.withColumns({MAYBE: F.lit(False), FROM: F.lit(None).cast("long")})
+        changes = self._read(plan.changes, plan.key).where(plan.where)
+        if not may_be_tangled(changes, self._moved()):
+            return plain
+        places = tangled_places(changes, plan.key, self._moved()).localCheckpoint()
+        every = range(len(plan.union.columns))
+        rows = files_frame(self._session, self._store, plan.union, plan.changes, list(CDC_TYPES), every, every)
+        rows = rows.where(plan.where).join(places, ["_gsn", "_seq"], "left_semi")
+        tangles = SparkTangles(rows, plan.key, [column.name for column in plan.union.columns])
+        plain = plain.join(places, ["_gsn", "_seq"], "left_anti").select(*plain.columns)
+        made = tangles.made()
+        asks = tangles.asks() if self._fills else None
+        if asks is not None and asks.limit(1).count():
+            found = plain.unionByName(made.select(*plain.columns))
+            made = tangles.made(answers_of(asks, self._places(found), self._base(), plan.key))
+        self._has_maybe = bool(made.where(MAYBE).limit(1).count())
+        return plain.unionByName(made.select(*plain.columns)).persist()
+
+    def _leaves(self) -> Column:
+        from pyspark.sql import functions as F
+
+        return self._moved() & F.col(FROM).isNull()
+
+    def _places(self, events: DataFrame) -> DataFrame:
+        """Every place of every key that is sure to count, and whether the key has a row there."""
+        from pyspark.sql import functions as F
+
+        place = F.struct("_gsn", "_seq").alias("place")
+        own = events.where(~F.col(MAYBE)).select(*self._keys, place, (F.col("_op") != "d").alias("is_there"))
+        old = (F.col(before_alias(n)).alias(alias(n)) for n in self._plan.key)
+        return own.union(events.where(self._leaves()).select(*old, place, F.lit(False).alias("is_there")))
+
     def _latest(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        events = self._events(self._plan.key)
-        row = F.struct(*self._payload)
-        real = events.select(*self._keys, F.struct("_gsn", "_seq").alias("place"), row.alias("row"))
+        events = self._counted()
+        row, place = F.struct(*self._payload), F.struct("_gsn", "_seq")
+        real = events.where(~F.col(MAYBE)).select(*self._keys, place.alias("place"), row.alias("row"))
         # the old key of a changed key ends there
         nothing = F.lit(None).cast(real.schema["row"].dataType)
         old = (F.col(before_alias(n)).alias(alias(n)) for n in self._plan.key)
-        ended = events.where(self._moved()).select(*old, F.struct("_gsn", "_seq").alias("place"), nothing.alias("row"))
-        last = real.union(ended).groupBy(*self._keys).agg(F.max_by("row", "place").alias("row"))
-        winners = last.where("row IS NOT NULL AND row._op <> 'd'").select("row.*")
+        ended = events.where(self._leaves()).select(*old, place.alias("place"), nothing.alias("row"))
+        of_key = real.union(ended).groupBy(*self._keys)
+        last = of_key.agg(F.max_by("row", "place").alias("row"), F.max("place").alias("place"))
+        touched = last.select(*(F.col(key).alias(f"t_{key}") for key in self._keys))
+        if self._has_maybe:
+            maybe = events.where(MAYBE).select(
+                *(F.col(k).alias(f"m_{k}") for k in self._keys), place.alias("p"), row.alias("r")
+            )
+            there = maybe.groupBy(*(f"m_{key}" for key in self._keys))
+            winners = self._with_maybe(last, there.agg(F.max_by("r", "p").alias("m_row"), F.max("p").alias("m_place")))
+            touched = touched.union(maybe.select(*(f"m_{key}" for key in self._keys)))
+        else:
+            winners = last.where("row IS NOT NULL AND row._op <> 'd'").select("row.*")
         if self._fills:
             winners = self._filled(winners, events)
         if not self._plan.base:
             return winners
-        touched = last.select(*(F.col(key).alias(f"t_{key}") for key in self._keys))
         base = self._base()
-        return winners.unionByName(base.join(touched, self._same(touched, base, "t_"), "left_anti"))
+        return winners.unionByName(base.join(touched, same_key(touched, base, self._plan.key, "t_"), "left_anti"))
 
-    def _same(self, left: DataFrame, right: DataFrame, prefix: str) -> Column:
-        pairs = (left[f"{prefix}{key}"].eqNullSafe(right[key]) for key in self._keys)
-        return reduce(lambda a, b: a & b, pairs)
+    def _with_maybe(self, last: DataFrame, there: DataFrame) -> DataFrame:
+        """`there`: the last row of each key that is there if the key had one before."""
+        from pyspark.sql import functions as F
+
+        key = self._plan.key
+        sure = last.where("row IS NOT NULL AND row._op <> 'd'").join(there, same_key(there, last, key, "m_"), "left")
+        chosen = F.when(F.col("m_place") > F.col("place"), F.col("m_row")).otherwise(F.col("row"))
+        winners = sure.select(chosen.alias("row")).select("row.*")
+        alone, base = there.join(last, same_key(there, last, key, "m_"), "left_anti"), self._base()
+        return winners.unionByName(alone.join(base, same_key(alone, base, key, "m_"), "left_semi").select("m_row.*"))
 
     def _filled(self, winners: DataFrame, events: DataFrame) -> DataFrame:
         """As `fill.py` does it."""
@@ -111,12 +167,12 @@ class _State:
         left_out = F.coalesce(F.array_contains(UNCHANGED, named), F.lit(False))
         known = ~((F.col("_op") == "u") & left_out)
         place = F.struct("_gsn", "_seq")
-        stops = events.where(known | self._moved()).select(
+        stops = events.where(known | self._moved() | F.col(FROM).isNotNull()).select(
             *(F.col(key).alias(f"s_{key}") for key in keys),
             place.alias("s_place"),
             F.struct(
                 known.alias("known"),
-                place.alias("place"),
+                F.struct("_gsn", F.coalesce(FROM, "_seq").alias("_seq")).alias("came_from"),
                 F.col(value).alias("v"),
                 *(F.col(before_alias(n)).alias(f"o_{alias(n)}") for n in self._plan.key),
             ).alias("stop"),
@@ -143,7 +199,7 @@ class _State:
             found = found.union(hops.where("stop IS NULL").join(bases, of_base).select("target", "b_v"))
             todo = hops.where("NOT stop.known").select(
                 "target",
-                F.col("stop.place").alias("place"),
+                F.col("stop.came_from").alias("place"),
                 F.lit(False).alias("own"),
                 *(F.col(f"stop.o_{key}").alias(key) for key in keys),
             )

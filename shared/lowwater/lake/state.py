@@ -2,6 +2,7 @@
 
 DuckDB does it in two passes over the files: the first finds each key's last place (a number that grows with the
 order), the second takes the rows at these places. Deleted rows and old keys of changed keys are places, too.
+Transactions whose keys are tangled are found first, and other changes take their place: see `tangles`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from lowwater.lake.parquet_files import BATCH_ROWS
 from lowwater.lake.plan import StatePlan
 from lowwater.lake.scans import Scans, asking, connect, quoted
 from lowwater.lake.store import Store
+from lowwater.lake.tangled_query import Tangled, TangledSearch
+from lowwater.lake.tangles import FROM, MAYBE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +36,7 @@ class Query:
         self.cdc, self.columns = list(cdc), list(columns)
         self._moves = False
         self._seq_bits = 0
+        self._tangled: Tangled | None = None
 
     def sql(self) -> str:
         if not self.plan.key:
@@ -43,9 +47,18 @@ class Query:
         rows = filled_winners(self) if may_fill else self.winners(self.cdc, self.columns)
         if not self.plan.base:
             return rows
-        touched = f"SELECT {self.keys} FROM ({self.key_places()}) GROUP BY ALL"
-        same = " AND ".join(f"t.{alias(n)} IS NOT DISTINCT FROM b.{alias(n)}" for n in self.plan.key)
-        return f"({rows}) UNION ALL ({self._base()} WHERE NOT EXISTS (SELECT 1 FROM ({touched}) t WHERE {same}))"
+        touched = f"SELECT {self.keys} FROM ({self.key_places()})"
+        if self._has_maybe:
+            touched += f" UNION ALL SELECT {self.keys} FROM ({self._maybe()})"
+        same = self.same("t", "b")
+        return (
+            f"({rows}) UNION ALL ({self._base()} WHERE NOT EXISTS "
+            f"(SELECT 1 FROM (SELECT {self.keys} FROM ({touched}) GROUP BY ALL) t WHERE {same}))"
+        )
+
+    def same(self, one: str, other: str) -> str:
+        """The condition that two rows have one key."""
+        return " AND ".join(f"{one}.{alias(n)} IS NOT DISTINCT FROM {other}.{alias(n)}" for n in self.plan.key)
 
     @property
     def keys(self) -> str:
@@ -54,9 +67,12 @@ class Query:
     @property
     def place(self) -> str:
         """One number for (gsn, seq), odd: even ones are for old keys of changed keys."""
+        return self.place_of("_seq")
+
+    def place_of(self, seq: str) -> str:
         if (self.plan.gsn + 1).bit_length() + self._seq_bits + 1 < 63:
-            return f"((((_gsn << {self._seq_bits}) | _seq) << 1) | 1)"
-        return "((_gsn::HUGEINT * 4611686018427387904 + _seq) * 2 + 1)"
+            return f"((((_gsn << {self._seq_bits}) | {seq}) << 1) | 1)"
+        return f"((_gsn::HUGEINT * 4611686018427387904 + {seq}) * 2 + 1)"
 
     @property
     def moved(self) -> str:
@@ -65,30 +81,84 @@ class Query:
         other = " OR ".join(f"{before_alias(n)} IS DISTINCT FROM {alias(n)}" for n in self.plan.key)
         return f"(_op = 'u' AND ({known}) AND ({other}))"
 
+    @property
+    def comes_from(self) -> str:
+        """True of a change whose row had been elsewhere: under its before-key, below the place `came_from`."""
+        return self.moved if self._tangled is None else f"({FROM} IS NOT NULL OR {self.moved})"
+
+    @property
+    def came_from(self) -> str:
+        if self._tangled is None:
+            return f"{self.place} - 1"
+        return f"CASE WHEN {FROM} IS NULL THEN {self.place} ELSE {self.place_of(FROM)} END - 1"
+
+    @property
+    def _has_maybe(self) -> bool:
+        return self._tangled is not None and self._tangled.has_maybe
+
     def events(self, cdc: Sequence[str], columns: Sequence[int], before: Sequence[int] = ()) -> str:
-        """All changes that count."""
+        """All changes that count; tangled ones as what they amount to, with `MAYBE` and `FROM` beside their columns."""
         cdc = list(dict.fromkeys(["_op", "_gsn", "_seq", *cdc]))
         found = self.scans.select(self.plan.changes, cdc, columns, before, self.plan.where)
+        if self._tangled is not None:
+            names = ", ".join([*cdc, *map(alias, columns), *map(before_alias, before)])
+            found = (
+                f"SELECT {names}, false AS {MAYBE}, CAST(NULL AS BIGINT) AS {FROM} FROM ({found}) "
+                f"WHERE {self.place} NOT IN (SELECT {self.place} FROM {self._tangled.replaced}) "
+                f"UNION ALL SELECT {names}, {MAYBE}, {FROM} FROM {self._tangled.rows}"
+            )
         if self.plan.over:
-            found += f" UNION ALL {self.scans.select(self.plan.over, cdc, columns, before, self.plan.where_over)}"
+            over = self.scans.select(self.plan.over, cdc, columns, before, self.plan.where_over)
+            if self._tangled is not None:
+                over = f"SELECT *, false AS {MAYBE}, CAST(NULL AS BIGINT) AS {FROM} FROM ({over})"
+            found += f" UNION ALL {over}"
         return found
 
     def key_places(self) -> str:
-        """Every place of every key."""
+        """Every place of every key that is sure to count."""
+        # a delete may share the place of a row of another key, where that row was moved: rows are taken by their places
+        own = f"{self.place} - (_op = 'd')::INTEGER"
         if not self._moves:
-            return f"SELECT {self.keys}, {self.place} AS p FROM ({self.events((), self.plan.key)})"
+            return f"SELECT {self.keys}, {own} AS p FROM ({self.events((), self.plan.key)})"
         both = self.events((), self.plan.key, self.plan.key)
         old = ", ".join(before_alias(n) for n in self.plan.key)
+        counts, leaves = "true", self.moved
+        if self._tangled is not None:
+            counts = f"NOT {MAYBE}"
+            leaves = f"({FROM} IS NULL AND {self.moved})"
         return (
-            f"SELECT {self.keys}, {self.place} AS p FROM ({both}) UNION ALL "
-            f"SELECT {old}, {self.place} - 1 AS p FROM ({both}) WHERE {self.moved}"
+            f"SELECT {self.keys}, {own} AS p FROM ({both}) WHERE {counts} UNION ALL "
+            f"SELECT {old}, {self.place} - 1 AS p FROM ({both}) WHERE {leaves}"
+        )
+
+    def _maybe(self) -> str:
+        """The last place of each key at which it has a row if it had one before."""
+        events = self.events((), self.plan.key)
+        return f"SELECT {self.keys}, max({self.place}) AS p FROM ({events}) WHERE {MAYBE} GROUP BY {self.keys}"
+
+    def _last_places(self) -> str:
+        last = f"SELECT {self.keys}, max(p) AS p FROM ({self.key_places()}) GROUP BY {self.keys}"
+        if not self._has_maybe:
+            return f"SELECT p FROM ({last})"
+        there = "l.p % 2 = 1 AND m.p > l.p"
+        found = (
+            f"SELECT CASE WHEN {there} THEN m.p ELSE l.p END AS p FROM ({last}) l LEFT JOIN ({self._maybe()}) m "
+            f"ON {self.same('l', 'm')}"
+        )
+        if not self.plan.base:
+            return found
+        base = self.base(self.plan.key)
+        return (
+            f"{found} UNION ALL SELECT m.p FROM ({self._maybe()}) m "
+            f"WHERE NOT EXISTS (SELECT 1 FROM ({last}) l WHERE {self.same('l', 'm')}) "
+            f"AND EXISTS (SELECT 1 FROM ({base}) b WHERE {self.same('b', 'm')})"
         )
 
     def winners(self, cdc: Sequence[str], columns: Sequence[int]) -> str:
         """The last change of each key that is still there."""
-        last = f"SELECT max(p) FROM ({self.key_places()}) GROUP BY {self.keys}"
         items = ", ".join([*cdc, *map(alias, columns)])
-        return f"SELECT {items} FROM ({self.events(cdc, columns)}) WHERE _op <> 'd' AND {self.place} IN ({last})"
+        events = self.events(cdc, columns)
+        return f"SELECT {items} FROM ({events}) WHERE _op <> 'd' AND {self.place} IN ({self._last_places()})"
 
     def base(self, columns: Sequence[int]) -> str:
         """The base's rows; a folded state keeps deleted keys."""
@@ -105,10 +175,38 @@ class Query:
         if not self.plan.changes and not self.plan.over:
             return False
         events = self.events((), self.plan.key, self.plan.key)
-        asked = f"SELECT max(_seq), coalesce(bool_or({self.moved}), false) FROM ({events})"
-        [(seq, self._moves)] = self.scans.con.execute(asked).fetchall()
+        taken = f"coalesce(bool_or(_op = 'd' OR {self.moved}), false)"
+        asked = f"SELECT max(_seq), coalesce(bool_or({self.moved}), false), {taken} FROM ({events})"
+        [(seq, self._moves, takes)] = self.scans.con.execute(asked).fetchall()
         self._seq_bits = int(seq or 0).bit_length()
+        if takes:
+            changes = self.scans.select(
+                self.plan.changes, ["_op", "_gsn", "_seq"], self.plan.key, self.plan.key, self.plan.where
+            )
+            self._find_tangled(changes)
         return seq is not None
+
+    def _find_tangled(self, changes: str) -> None:
+        """Where columns lack, it must be known which keys had rows: that is asked in between."""
+        search = TangledSearch.find(self.scans, self.plan, changes, self.moved)
+        if search is None:
+            return
+        self._moves = True
+        self._tangled = search.register()
+        asks = search.asks()
+        if asks is not None:
+            keys = ", ".join(f"a.{alias(n)}" for n in self.plan.key)
+            below = (
+                f"SELECT a.n, max(k.p) AS p FROM {asks} a LEFT JOIN ({self.key_places()}) k "
+                f"ON {self.same('a', 'k')} AND k.p < {self.place_of('0').replace('_gsn', 'a._gsn')} GROUP BY a.n"
+            )
+            in_base = f"EXISTS (SELECT 1 FROM ({self.base(self.plan.key)}) b WHERE {self.same('a', 'b')})"
+            asked = (
+                f"SELECT CASE WHEN o.p IS NULL THEN {in_base} ELSE o.p % 2 = 1 END "
+                f"FROM (SELECT n, _gsn, {keys} FROM {asks} a) a JOIN ({below}) o USING (n) ORDER BY n"
+            )
+            answers = [bool(found) for (found,) in self.scans.con.execute(asked).fetchall()]
+            self._tangled = search.register(answers)
 
     def _without_key(self) -> str:
         events = self.events(self.cdc, self.columns)

@@ -120,6 +120,10 @@ class _Verify:
         hint = "a landing is missing, or landed twice: do not land on; compare with the ordered topic"
         if manifest.commit_ts_us < before.commit_ts_us:
             yield f"manifest {n}: the highest commit time falls", hint
+        if manifest.kind is Kind.BEGIN:
+            if n != 1:
+                yield f"manifest {n}: a lake begins only once", hint
+            return
         if manifest.kind is not Kind.LAND:
             if (manifest.landed, manifest.gsn) != (before.landed, before.gsn):
                 yield f"manifest {n}: a {manifest.kind} moves offset or gsn", hint

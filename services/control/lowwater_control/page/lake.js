@@ -78,7 +78,8 @@ function tableList(tables, rows, look) {
     tables && h("div", { class: "scroll" }, h("table", {},
       h("thead", {}, h("tr", {}, h("th", {}, "table"), ["rows in files", "files", "size", "version", "last gsn"].map((t) => h("th", { class: "num" }, t)))),
       h("tbody", {}, tables.map((t) => h("tr", { class: "link", onclick: () => look(t.table), "data-key": t.table },
-        h("td", {}, h("button", { type: "button", class: "plain mono", "aria-pressed": rows?.table === t.table ? "true" : "false" }, t.table)),
+        h("td", {}, h("button", { type: "button", class: "plain mono", "aria-pressed": rows?.table === t.table ? "true" : "false" }, t.table),
+          t.stale && h("div", { class: "stale" }, pill("stale"), h("span", { class: "faint" }, ` since gsn ${count(t.stale.gsn)}: ${t.stale.reason}`))),
         h("td", { class: "num" }, count(t.rows)), h("td", { class: "num" }, count(t.files)),
         h("td", { class: "num size" }, bytes(t.bytes), h("div", { class: "meter" }, h("span", { style: `width:${(100 * t.bytes) / most}%` }))),
         h("td", { class: "num" }, t.version), h("td", { class: "num" }, count(t.gsn))))))));
