@@ -11,6 +11,7 @@ from tests.conformance.kit import SOURCE
 from tests.postgres import Database
 from tests.versions import Change, Transactions, Versions
 
+from lowwater.positions import Order
 from lowwater_extractor.source import SourceTransaction, Stream, ThreadMark
 from lowwater_extractor.sources import open_source
 from lowwater_extractor.sources.postgres.source import Postgres
@@ -23,10 +24,16 @@ WAIT_SECONDS = 60.0
 class Read:
     """A stream from the moment at which it was opened: `new()` is what has committed since it was asked last."""
 
-    def __init__(self, database: Database, resumes: Mapping[int, bytes] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, database: Database, resumes: Mapping[int, bytes] | None = None, notes: Mapping[str, bytes] | None = None,
+        **settings: Any,
+    ) -> None:  # fmt: skip
         self.database = database
         self.source: Postgres = source_of(database, **settings)
         self.encoders = Versions()
+        self.notes = dict(notes or {})
+        self.encoders.notes = dict(self.notes)
+        self.stale: dict[str, Order] = {}
         self.stream: Stream = self.source.stream(resumes or {}, {}, self.encoders)
         self.mark: ThreadMark | None = None
         if resumes is None:
@@ -35,7 +42,40 @@ class Read:
     def poll(self) -> list[SourceTransaction]:
         polled = self.stream.poll(frozenset())
         self.mark = polled.marks[1]
+        self.notes = {name: value for name, value in (self.notes | polled.notes).items() if value}
+        self.stale = {name: stale.order for name, stale in polled.stale.items()}
         return polled.transactions
+
+    def is_stale(self, table: str) -> bool:
+        """Whether a copy of it that begins now would be right, and one from before would not."""
+        return (
+            self.mark is not None
+            and f"public.{table}" in self.stale
+            and self.stale[f"public.{table}"] <= self.mark.order
+        )
+
+    def wait_until_stale(self, *tables: str) -> None:
+        """While nothing is written to them: exactly these, since the stream was opened or this was asked last."""
+        before = dict(self.stale)
+
+        def are_there() -> bool:
+            return all(
+                self.is_stale(table) and self.stale[f"public.{table}"] != before.get(f"public.{table}")
+                for table in tables
+            )
+
+        self.poll_until(f"{tables} to be stale; it is {self.stale}", are_there)
+        changed = {name for name, order in self.stale.items() if before.get(name) != order}
+        assert changed == {f"public.{table}" for table in tables}
+
+    def wait_for_the_watch(self) -> None:
+        """Until the catalogue was looked at, whatever that found."""
+        assert isinstance(self.stream, PostgresStream)
+        asker = self.stream._watch._asker
+        # the answer that is on its way may be of before
+        for _ in range(2):
+            asker.due_at = 0.0
+            self.poll_until("the watch", lambda: asker.due_at != 0.0)
 
     @property
     def running(self) -> int:
@@ -93,9 +133,12 @@ def source_of(where: Database, **settings: Any) -> Postgres:
 
 
 @contextmanager
-def reading(database: Database, resumes: Mapping[int, bytes] | None = None, **settings: Any) -> Iterator[Read]:
+def reading(
+    database: Database, resumes: Mapping[int, bytes] | None = None, notes: Mapping[str, bytes] | None = None,
+    **settings: Any,
+) -> Iterator[Read]:  # fmt: skip
     database.execute(f"CREATE TABLE IF NOT EXISTS {MARKER} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY)")
-    read = Read(database, resumes, **settings)
+    read = Read(database, resumes, notes, **settings)
     try:
         yield read
     finally:

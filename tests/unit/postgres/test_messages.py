@@ -233,3 +233,47 @@ def test_an_array_of_other_dimensions_names_the_column_and_what_to_do(fed: Fed) 
         fed.feed(pg.begin(7), pg.relation(A, "m", columns), pg.insert(A, "1", "{{1}}"))
     assert "public.m.m: an array of more dimensions" in caught.value.what
     assert "as_text" in (caught.value.hint or "")
+
+
+# -- values that the log says are unchanged ----------------------------------------------------------------
+
+
+def _refused(tmp_path: Path, *messages: bytes) -> str:
+    with pytest.raises(LogUnknownError) as caught:
+        Fed(tmp_path).feed(pg.begin(7), *messages)
+    assert caught.value.position
+    assert caught.value.hint
+    return caught.value.what
+
+
+def test_an_insert_with_an_unchanged_column_is_refused_by_name(tmp_path: Path) -> None:
+    what = _refused(tmp_path, pg.relation(1), pg.insert(1, "1", UNCHANGED, "5"))
+    assert "a row of public.accounts that must be whole has no value of owner" in what
+
+
+def test_an_insert_with_an_unchanged_column_in_a_large_transaction_is_refused(tmp_path: Path) -> None:
+    fed = Fed(tmp_path)
+    fed.feed(pg.block(7, pg.relation(1, subxid=7), pg.insert(1, "1", UNCHANGED, "5", subxid=7), first=True))
+    (transaction,) = fed.feed(pg.stream_commit(7, 2000)).take()
+    with pytest.raises(LogUnknownError, match="must be whole has no value of owner") as caught:
+        list(transaction.changes)
+    assert (caught.value.source, caught.value.thread, caught.value.position) == (SOURCE, 1, "0/7D0")
+
+
+def test_an_old_row_with_an_unchanged_column_is_refused(tmp_path: Path) -> None:
+    old = pg.update(1, ("1", "b", "5"), old=("1", UNCHANGED, "5"))
+    assert "no value of owner" in _refused(tmp_path, pg.relation(1, identity="f"), old)
+    assert "no value of id" in _refused(tmp_path, pg.relation(1), pg.delete(1, key=(UNCHANGED, None, None)))
+
+
+def test_an_update_without_the_value_of_its_key_is_refused(tmp_path: Path) -> None:
+    what = _refused(tmp_path, pg.relation(1), pg.update(1, (UNCHANGED, "b", "5")))
+    assert "without the value of its key (id)" in what
+
+
+def test_an_unchanged_key_is_taken_from_the_old_key(tmp_path: Path) -> None:
+    fed = Fed(tmp_path).feed(
+        pg.begin(7), pg.relation(1), pg.update(1, (UNCHANGED, "b", UNCHANGED), key=("1", None, None))
+    )
+    ((change,),) = [t.changes for t in fed.feed(pg.commit(2000)).read()]
+    assert change.after == (1, "b", None)

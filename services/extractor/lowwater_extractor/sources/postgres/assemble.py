@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from lowwater.errors import CodecError, LogCorruptError, LogUnknownError
 from lowwater.positions import Order
@@ -31,8 +32,17 @@ _OID_END = BODY + 5
 #: where the row of an insert begins: behind the letter, the relation's oid and `N`
 _TUPLE = BODY + 6
 
-#: of a shape that was named, in the transaction with this id
-MakeRelation = Callable[[RelationMessage, int], Relation]
+#: of a shape that was named, in the transaction with this id; none: its changes are not wanted
+MakeRelation = Callable[[RelationMessage, int], Relation | None]
+
+
+class Named(NamedTuple):
+    """Relations that the server has named: after whatever was done to one it does so again."""
+
+    #: transactions that have committed in which that was
+    xids: list[int]
+    #: by oid and name, as it was then: the end of the last of these transactions
+    places: dict[tuple[int, str], int]
 
 
 class Assembler:
@@ -49,6 +59,10 @@ class Assembler:
         #: the shape of each relation as it was named last, and what was made of those that had changes since
         self._named: dict[bytes, RelationMessage] = {}
         self._relations: dict[bytes, Relation] = {}
+        self._unwanted: set[bytes] = set()
+        #: see `take_named`
+        self._named_now = Named([], {})
+        self._naming: set[tuple[int, str]] = set()
         #: the one transaction that comes whole
         self._xid = 0
         self._ts_us = 0
@@ -66,6 +80,14 @@ class Assembler:
     def is_inside(self) -> bool:
         """In the middle of a transaction that comes whole, or of a block."""
         return self._frames is not None or self._block is not None
+
+    def take_named(self) -> Named | None:
+        """What was named since this was asked last."""
+        found = self._named_now
+        if not found.xids:
+            return None
+        self._named_now = Named([], {})
+        return found
 
     def feed(self, m: bytes) -> None:
         """One XLogData message."""
@@ -86,8 +108,12 @@ class Assembler:
                 if m[BODY] != 0x49 or frames is None or self._block is not None:
                     self._feed(m)
                     continue
-                relation = self._relations.get(m[BODY + 1 : _OID_END]) or self._make_named(m[BODY + 1 : _OID_END])
-                body = relation.encode_insert(relation.read(m, _TUPLE, [])[0], self._ts_us)
+                relation = self._relations.get(m[BODY + 1 : _OID_END])
+                if relation is None:
+                    relation = self._make_named(m[BODY + 1 : _OID_END])
+                    if relation is None:
+                        continue
+                body = relation.encode_insert(relation.read_whole(m, _TUPLE, [])[0], self._ts_us)
                 frames.append((relation.header, body))
                 self._frames_bytes += len(body)
                 if self._frames_bytes > self._bytes_max:
@@ -106,11 +132,14 @@ class Assembler:
         if self._block is not None:
             self._feed_block(self._block, m, kind)
         elif kind == 0x49:  # I
-            self._add(self._relation(m).insert(m, BODY + 5, self._ts_us))
+            if relation := self._relation(m):
+                self._add(relation.insert(m, BODY + 5, self._ts_us))
         elif kind == 0x55:  # U
-            self._add(self._relation(m).update(m, BODY + 5, self._ts_us))
+            if relation := self._relation(m):
+                self._add(relation.update(m, BODY + 5, self._ts_us))
         elif kind == 0x44:  # D
-            self._add(self._relation(m).delete(m, BODY + 5, self._ts_us))
+            if relation := self._relation(m):
+                self._add(relation.delete(m, BODY + 5, self._ts_us))
         else:
             self._feed_rare(m, kind)
 
@@ -130,13 +159,18 @@ class Assembler:
             self._large.add(header + body, 0)
         self._frames, self._frames_bytes = [], 0
 
-    def _relation(self, m: bytes) -> Relation:
+    def _relation(self, m: bytes) -> Relation | None:
         oid = m[BODY + 1 : BODY + 5]
-        relation = self._relations.get(oid)
-        return self._make_named(oid) if relation is None else relation
+        return self._relations.get(oid) or self._make_named(oid)
 
-    def _make_named(self, oid: bytes) -> Relation:
-        relation = self._relations[oid] = self._make(self._named_as(oid), self._xid)
+    def _make_named(self, oid: bytes) -> Relation | None:
+        if oid in self._unwanted:
+            return None
+        relation = self._make(self._named_as(oid), self._xid)
+        if relation is None:
+            self._unwanted.add(oid)
+        else:
+            self._relations[oid] = relation
         return relation
 
     def _named_as(self, oid: bytes) -> RelationMessage:
@@ -147,6 +181,14 @@ class Assembler:
     def _name(self, oid: bytes, message: RelationMessage) -> None:
         self._named[oid] = message
         self._relations.pop(oid, None)
+        self._unwanted.discard(oid)
+        self._naming.add((message.oid, f"{message.namespace}.{message.name}"))
+
+    def _has_named(self, xid: int, end_lsn: int) -> None:
+        if self._naming:
+            self._named_now.xids.append(xid)
+            self._named_now.places.update(dict.fromkeys(self._naming, end_lsn))
+            self._naming.clear()
 
     def _feed_rare(self, m: bytes, kind: int) -> None:
         at = BODY + 1
@@ -164,7 +206,8 @@ class Assembler:
                 self._name(message.oid.to_bytes(4), message)
             case "T":
                 for oid in messages.truncated(m, at):
-                    self._add((self._relations.get(oid) or self._make_named(oid)).truncate(self._ts_us))
+                    if relation := self._relations.get(oid) or self._make_named(oid):
+                        self._add(relation.truncate(self._ts_us))
             case "S":
                 start = messages.stream_start(m, at)
                 if self._frames is not None:
@@ -197,6 +240,7 @@ class Assembler:
             changes = SpilledFrames(self._large, self._tick)
             size, count = self._large.bytes, changes.count
         self._frames = self._large = None
+        self._has_named(self._xid, commit.end_lsn)
         self._done(self._xid, commit.end_lsn, commit.commit_ts_us, changes, size, count)
 
     def _done(self, xid: int, end_lsn: int, ts_us: int, changes: Iterable[Frame], size: int, count: int) -> None:
@@ -241,11 +285,14 @@ class Assembler:
             raise self._wrong(f"the commit of {commit.xid}, of which nothing has come")
         counts = {number: n for number, n in block.counts.items() if number >> 32 not in block.aborted}
         shapes = sorted({number & 0xFFFFFFFF for number in counts})
-        relations = {shape: self._make(block.shapes[shape], commit.xid) for shape in shapes}
+        made = {shape: self._make(block.shapes[shape], commit.xid) for shape in shapes}
+        relations = {shape: relation for shape, relation in made.items() if relation is not None}
+        counts = {number: n for number, n in counts.items() if number & 0xFFFFFFFF in relations}
         # the server does not name these again: what the transaction has changed counts for all now
         for oid, shape in block.by_oid.items():
             self._name(oid, block.shapes[shape])
-        changes = StreamedChanges(block, relations, commit.commit_ts_us, self._tick)
+        self._has_named(commit.xid, commit.end_lsn)
+        changes = StreamedChanges(block, relations, commit.commit_ts_us, format_lsn(commit.end_lsn), self._tick)
         size, count = block.rows.bytes, sum(counts.values())
         self._done(commit.xid, commit.end_lsn, commit.commit_ts_us, changes, size, count)
 

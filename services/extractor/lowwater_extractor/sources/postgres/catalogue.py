@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -35,10 +35,18 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident,
                    SELECT FROM parts JOIN pg_class l ON l.oid = parts.inhrelid
                    WHERE l.relkind = 'r' AND NOT (l.relreplident = 'f' OR EXISTS (
                        SELECT FROM pg_index i WHERE i.indrelid = l.oid AND (l.relreplident = 'i' AND i.indisreplident
-                           OR l.relreplident = 'd' AND i.indisprimary AND i.indimmediate))))
+                           OR l.relreplident = 'd' AND i.indisprimary AND i.indimmediate)
+                       -- else a key that changes alone would come without the old one
+                       AND NOT EXISTS (
+                           SELECT FROM pg_index k
+                           JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (k.indkey)
+                           WHERE k.indrelid = c.oid AND (c.relreplident = 'i' AND k.indisreplident
+                                 OR c.relreplident <> 'i' AND k.indisprimary)
+                             AND a.attname NOT IN (SELECT b.attname FROM pg_attribute b
+                                                   WHERE b.attrelid = l.oid AND b.attnum = ANY (i.indkey))))))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
-  AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND (%s::oid[] IS NULL OR c.oid = ANY(%s::oid[]))
 ORDER BY 2, 3"""
 
 #: what a SELECT can read by itself, in the same columns; the log counts for nothing here
@@ -77,6 +85,18 @@ WITH RECURSIVE tree(name, oid) AS (
     WHERE n.nspname || '.' || c.relname = ANY(%s)
     UNION SELECT tree.name, i.inhrelid FROM pg_inherits i JOIN tree ON i.inhparent = tree.oid)
 SELECT name, tree.oid, c.relfilenode FROM tree JOIN pg_class c ON c.oid = tree.oid WHERE c.relfilenode <> 0"""
+
+
+class Seen(NamedTuple):
+    """Which transactions a snapshot shows."""
+
+    xmax: int
+    running: frozenset[int]
+
+    def shows(self, xid: int) -> bool:
+        # the log has the lower half of a transaction's number
+        is_ahead = (xid - self.xmax) % (1 << 32) < 1 << 31
+        return not is_ahead and xid not in self.running
 
 
 class DatabaseCatalogue:
@@ -121,12 +141,13 @@ class DatabaseCatalogue:
             return PgType(oid, name, self.type(item), delimiter)
         return PgType(oid, name)
 
+    def snapshot(self) -> Seen:
+        ((xmax, running),) = self.ask(_SNAPSHOT)
+        return Seen(xmax, frozenset(number % (1 << 32) for number in running))
+
     def is_visible(self, xid: int) -> bool:
         """Whether others see what a transaction has done that is in the log: it may still wait for a standby."""
-        ((xmax, running),) = self.ask(_SNAPSHOT)
-        # the log has the lower half of a transaction's number
-        is_ahead = (xid - xmax) % (1 << 32) < 1 << 31
-        return not is_ahead and xid not in {number % (1 << 32) for number in running}
+        return self.snapshot().shows(xid)
 
     def dimensions(self, relation: int) -> dict[str, int]:
         return dict(self.ask(_DIMENSIONS, relation))
@@ -144,9 +165,10 @@ class DatabaseCatalogue:
             found.setdefault(name, {})[oid] = filenode
         return found
 
-    def tables(self) -> list[CatalogueTable]:
-        """All that could be captured, with their columns."""
-        return self._with_columns(self.ask(_TABLES))
+    def tables(self, oids: Sequence[int] | None = None) -> list[CatalogueTable]:
+        """All that could be captured, or those of them that are named, with their columns."""
+        given = None if oids is None else list(oids)
+        return self._with_columns(self.ask(_TABLES, given, given))
 
     def readable(self, is_meant: Callable[[str, str], bool]) -> list[CatalogueTable]:
         """Tables of every sort, views and foreign tables, as far as they are meant, by name and kind."""

@@ -100,8 +100,8 @@ def _tables(config: PostgresConfig, setup: Setup, catalogue: DatabaseCatalogue) 
         )  # fmt: skip
         return
     try:
-        setup.ensure_publications(tables)
+        setup.publications.ensure(tables)
     except LowwaterError as error:
         yield Check("publication", False, error.what, error.hint or "")
     else:
-        yield Check("publication", True, f"{setup.publication} has all tables")
+        yield Check("publication", True, f"{setup.publications.main} has all tables")

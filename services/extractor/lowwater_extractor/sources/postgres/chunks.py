@@ -31,10 +31,15 @@ SELECT c.oid, c.relkind, coalesce(a.amname, '')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_am a ON a.oid = c.relam
 WHERE n.nspname = %s AND c.relname = %s"""
 
+#: as the snapshot has them: pg_partition_tree() would tell what is there now, and wait for locks
 _LEAVES = """
+WITH RECURSIVE parts AS (
+    SELECT inhrelid FROM pg_inherits WHERE inhparent = %s::oid AND NOT inhdetachpending
+    UNION ALL SELECT i.inhrelid FROM pg_inherits i JOIN parts ON i.inhparent = parts.inhrelid
+    WHERE NOT i.inhdetachpending)
 SELECT c.oid, n.nspname, c.relname, c.relkind, coalesce(a.amname, '')
-FROM pg_partition_tree(%s::oid) p JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_am a ON a.oid = c.relam WHERE p.isleaf ORDER BY 2, 3"""
+FROM parts JOIN pg_class c ON c.oid = parts.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_am a ON a.oid = c.relam WHERE c.relkind <> 'p' ORDER BY 2, 3"""
 
 _SIZES = """
 SELECT pg_relation_size(%s::oid::regclass, 'main') / current_setting('block_size')::int8,
@@ -69,9 +74,12 @@ class Bounds:
     to_key: tuple[str, ...] | None = None
     #: rows of tables that inherit from it are theirs, not its own
     only: bool = False
+    #: which relation it was that had this name; 0: not known
+    oid: int = 0
 
     def encode(self) -> bytes:
-        return json.dumps({name: value for name, value in asdict(self).items() if value not in (None, (), "")}).encode()
+        found = {name: value for name, value in asdict(self).items() if value not in (None, (), "")}
+        return json.dumps(found).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Bounds:
@@ -147,7 +155,7 @@ def number_cuts(low: int, high: int, rows: int, rows_per_chunk: int) -> list[int
 def page_chunks(whole: Bounds, cuts: list[int], rows: int) -> list[PlannedChunk]:
     ends: list[int | None] = [None, *cuts, None]
     made = [
-        Bounds(whole.schema, whole.table, BoundsKind.CTID, whole.snapshot, low, high, only=whole.only)
+        Bounds(whole.schema, whole.table, BoundsKind.CTID, whole.snapshot, low, high, only=whole.only, oid=whole.oid)
         for low, high in pairwise(ends)
     ]
     return [PlannedChunk(bounds, -(-rows // len(made))) for bounds in made]
@@ -158,7 +166,7 @@ def key_chunks(whole: Bounds, column: str, cuts: list[int], rows: int) -> list[P
     made = [
         Bounds(
             whole.schema, whole.table, BoundsKind.KEY, whole.snapshot, key=(column,),
-            from_key=low, to_key=high, only=whole.only,
+            from_key=low, to_key=high, only=whole.only, oid=whole.oid,
         )
         for low, high in pairwise(ends)
     ]  # fmt: skip
@@ -222,7 +230,7 @@ def _plan_one(
 ) -> list[PlannedChunk]:
     """Of a relation that has rows of its own."""
     only = relkind == "r"
-    whole = Bounds(whole.schema, whole.table, snapshot=whole.snapshot, only=only)
+    whole = Bounds(whole.schema, whole.table, snapshot=whole.snapshot, only=only, oid=oid)
     if relkind in ("r", "m") and method == "heap":
         sizes = connection.execute(_SIZES, (oid, oid)).fetchone()
         assert sizes is not None

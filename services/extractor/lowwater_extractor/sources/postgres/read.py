@@ -47,7 +47,7 @@ _NAMES = sql.SQL(
     " WHERE attrelid = {relation}::regclass AND attnum > 0 AND NOT attisdropped"
 )
 _FILES = sql.SQL(
-    "SELECT relfilenode::int8, pg_catalog.pg_relation_filenode(oid)::int8 FROM pg_catalog.pg_class"
+    "SELECT oid::int8, relfilenode::int8, pg_catalog.pg_relation_filenode(oid)::int8 FROM pg_catalog.pg_class"
     " WHERE oid = {relation}::regclass"
 )
 
@@ -240,7 +240,11 @@ def _check_not_rewritten(cursor: adbc.Cursor, bounds: Bounds) -> None:
     """Asked once all is read, while the table is locked: rows may be in other places now, or seem to be nowhere."""
     with _named(bounds, "look at the table"):
         cursor.execute(_FILES.format(relation=sql.Literal(bounds.qualified)).as_string(None))
-        [(then, now)] = cursor.fetchall()
+        found = cursor.fetchall()
+    # a table that the snapshot does not have seems empty to it
+    oid, then, now = found[0] if found else (0, None, None)
+    if not found or (bounds.oid and oid != bounds.oid):
+        raise changed_since(f"another table has the name {bounds.schema}.{bounds.table} now")
     if now is not None and then != now:
         raise changed_since(f"{bounds.schema}.{bounds.table} was rewritten")
 

@@ -49,8 +49,11 @@ class Catalogue(Protocol):
     def primary_key(self, relation: int) -> tuple[str, ...]: ...
 
 
-def _compile(converts: list[Convert], names: list[str], source: str, where: str) -> ReadRow:
-    """Unrolled: a loop with a look-up for each value takes twice as long."""
+def _compile(converts: list[Convert], names: list[str], source: str, where: str, *, whole: bool) -> ReadRow:
+    """Unrolled: a loop with a look-up for each value takes twice as long.
+
+    `whole`: a row in which nothing may be left out as unchanged.
+    """
     lines = [
         f"    if m[p] << 8 | m[p + 1] != {len(converts)}:",
         "        raise wrong(m, p)",
@@ -65,7 +68,7 @@ def _compile(converts: list[Convert], names: list[str], source: str, where: str)
             "        p = e",
             "    else:",
             f"        if m[p] == {_UNCHANGED}:",
-            f"            u.append({i})",
+            f"            {f'raise lacks({i})' if whole else f'u.append({i})'}",
             f"        elif m[p] != {_NULL}:",
             "            raise wrong(m, p)",
             f"        v{i} = None",
@@ -79,7 +82,17 @@ def _compile(converts: list[Convert], names: list[str], source: str, where: str)
     def wrong(m: bytes, at: int) -> LogUnknownError:
         return LogUnknownError(
             f"a row of {where} does not fit its relation: {m[at : at + 32].hex(' ')}",
-            hint="report it with the server's version; nothing behind this was captured",
+            source=source,
+            thread=1,
+            hint="report it with the server's version; nothing after this was captured",
+        )
+
+    def lacks(place: int) -> LogUnknownError:
+        return LogUnknownError(
+            f"a row of {where} that must be whole has no value of {names[place]}: the log says it is unchanged",
+            source=source,
+            thread=1,
+            hint="report it with the server's version; nothing after this was captured",
         )
 
     def explain(m: bytes, at: int, error: Exception) -> Exception:
@@ -99,7 +112,7 @@ def _compile(converts: list[Convert], names: list[str], source: str, where: str)
             at = end
         return error
 
-    scope: dict[str, Any] = {"S": _SIZE, "wrong": wrong, "explain": explain, "ERRORS": _ERRORS}
+    scope: dict[str, Any] = {"S": _SIZE, "wrong": wrong, "lacks": lacks, "explain": explain, "ERRORS": _ERRORS}
     scope |= {f"c{i}": c for i, c in enumerate(converts)}
     # built from numbers only: no name of a table or column gets into it
     exec("\n".join(body), scope)
@@ -113,45 +126,74 @@ class Relation:
 
     table: TableSchema
     encoder: TableEncoder
+    #: of a new row in an update, which may lack what is unchanged
     read: ReadRow
+    #: of all other rows
+    read_whole: ReadRow
     header: bytes
     #: of a whole row
     encode_insert: WholeRow
 
     def insert(self, m: bytes, at: int, ts_us: int) -> Frame:
         """`at`: behind the relation's oid."""
-        row, _ = self.read(m, at + 1, [])
+        row, _ = self.read_whole(m, at + 1, [])
         return self.encoder.header, self.encoder.insert(row, ts_us)
 
     def update(self, m: bytes, at: int, ts_us: int) -> Frame:
         before: list[Any] | None = None
         missing: list[int] = []
-        # K: the key as it was, where it changed; O: the whole row as it was
-        is_whole = m[at] == 0x4F
-        if is_whole or m[at] == 0x4B:
-            before, at = self.read(m, at + 1, [])
+        # K: the key as it was, where it changed or lies out of line; O: the whole row as it was
+        if m[at] in (0x4B, 0x4F):
+            before, at = self.read_whole(m, at + 1, [])
         after, _ = self.read(m, at + 1, missing)
         if not missing:
             return self.encoder.header, self.encoder.body("u", before, after, ts_us)
-        if is_whole and before is not None:
+        if before is not None:
             for place in missing:
                 after[place] = before[place]
-            # what was left out is no null: of a partition with less identity than its table the old row is a key only
+            # what was left out is no null: the old row may be a key only, also of a partition with less identity than
+            # its table
             missing = [place for place in missing if after[place] is None]
         names = [self.table.columns[place].name for place in missing]
+        if any(name in self.table.key for name in names):
+            raise LogUnknownError(
+                f"an update of {self.table.full_name} without the value of its key ({', '.join(names)})",
+                source=self.table.source,
+                thread=1,
+                hint="report it with the server's version; REPLICA IDENTITY FULL for the table has it written",
+            )
         return self.encoder.header, self.encoder.body("u", before, after, ts_us, names)
 
     def delete(self, m: bytes, at: int, ts_us: int) -> Frame:
-        row, _ = self.read(m, at + 1, [])
+        row, _ = self.read_whole(m, at + 1, [])
         return self.encoder.header, self.encoder.body("d", row, None, ts_us)
 
     def truncate(self, ts_us: int) -> Frame:
         return self.encoder.header, self.encoder.body("t", None, None, ts_us)
 
 
+def wait_until_visible(catalogue: Catalogue, xid: int, source: str) -> None:
+    """With a synchronous standby a transaction is in the log before others see it."""
+    deadline = time.monotonic() + VISIBLE_SECONDS_MAX
+    while not catalogue.is_visible(xid):
+        if time.monotonic() > deadline:
+            raise SourceLostError(
+                f"transaction {xid} has committed, but nobody can see yet what it did to a table",
+                source=source,
+                hint="it waits for a synchronous standby: is that up? it is tried again",
+            )
+        time.sleep(0.02)
+
+
 class RelationMaker:
-    def __init__(self, source: str, catalogue: Catalogue, encoders: Encoders, as_text: frozenset[str]) -> None:
+    """`is_wanted`: of a table's full name. A publication may have more than the source is to capture."""
+
+    def __init__(
+        self, source: str, catalogue: Catalogue, encoders: Encoders, as_text: frozenset[str],
+        is_wanted: Callable[[str], bool] = lambda _name: True,
+    ) -> None:  # fmt: skip
         self._source = source
+        self._is_wanted = is_wanted
         self._catalogue = catalogue
         self._encoders = encoders
         self._as_text = as_text
@@ -159,15 +201,17 @@ class RelationMaker:
         #: each table's last version
         self.seen: dict[str, TableSchema] = {}
 
-    def relation(self, message: RelationMessage, xid: int) -> Relation:
+    def relation(self, message: RelationMessage, xid: int) -> Relation | None:
         """The server sends a message again after every reconnect and invalidation: mostly it says nothing new.
 
-        `xid`: the transaction that it came in. With a synchronous standby it is in the log before others see it.
+        `xid`: the transaction that it came in. None: it is not to be captured.
         """
+        if not self._is_wanted(f"{message.namespace}.{message.name}"):
+            return None
         types = self._types(message)
         is_asked = message.identity == "f" or any(type_.item is not None or not type_.is_known for type_ in types)
         if is_asked and message not in self._made:
-            self._wait_until_visible(xid)
+            wait_until_visible(self._catalogue, xid, self._source)
             types = self._types(message)
         has_arrays = any(type_.item is not None for type_ in types)
         if message.identity != "f" and not has_arrays and message in self._made:
@@ -185,25 +229,16 @@ class RelationMaker:
         table = TableSchema(self._source, message.namespace, message.name, 0, tuple(columns), self._key(message))
         table = self._encoders.versioned(table)
         encoder = self._encoders.encoder(table)
-        read = _compile(converts, [c.name for c in columns], self._source, where)
-        relation = Relation(table, encoder, read, encoder.header, encoder.insert)
+        names = [column.name for column in columns]
+        read = _compile(converts, names, self._source, where, whole=False)
+        read_whole = _compile(converts, names, self._source, where, whole=True)
+        relation = Relation(table, encoder, read, read_whole, encoder.header, encoder.insert)
         self._made[message] = relation
         self.seen[where] = table
         return relation
 
     def _types(self, message: RelationMessage) -> list[PgType]:
         return [self._catalogue.type(column.type_oid) for column in message.columns]
-
-    def _wait_until_visible(self, xid: int) -> None:
-        deadline = time.monotonic() + VISIBLE_SECONDS_MAX
-        while not self._catalogue.is_visible(xid):
-            if time.monotonic() > deadline:
-                raise SourceLostError(
-                    f"transaction {xid} has committed, but nobody can see yet what it did to a table",
-                    source=self._source,
-                    hint="it waits for a synchronous standby: is that up? it is tried again",
-                )
-            time.sleep(0.02)
 
     def _key(self, message: RelationMessage) -> tuple[str, ...]:
         if message.identity == "f":

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg import sql
 
-from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
+from lowwater.errors import IncarnationError, LogGapError, SourceError, SourceLostError, StartRefusedError
 from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect_replication
 from lowwater_extractor.sources.postgres.lsn import Lsn, format_lsn, parse_lsn
+from lowwater_extractor.sources.postgres.publications import Publications
 from lowwater_extractor.sources.postgres.slot_request import SlotRequest
 
 _LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
@@ -28,23 +29,7 @@ FROM pg_replication_slots WHERE slot_name = %s"""
 _OLDEST = """
 SELECT pid, xact_start FROM pg_stat_activity
 WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1"""
-_PUBLISHED = """
-SELECT n.nspname, c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
-JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s"""
 
-
-_OIDS = "SELECT pubname::text, oid FROM pg_publication WHERE pubname = ANY(%s)"
-#: a table that has become a partition is published as its root. By the catalogue's rows alone: the server's own view
-#: of publications takes a lock on every table, and would wait for anyone who alters one
-_LEFT = """
-SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid = ANY(%s::oid[]) AND NOT c.relispartition AND NOT EXISTS (
-    SELECT FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
-    WHERE p.pubname = ANY(%s) AND (p.puballtables OR r.oid IS NOT NULL))"""
-
-
-#: each one is locked until the statement's end, and a server has room for some thousands of locks
-TABLES_PER_STATEMENT = 500
 #: a slot is made once all transactions that are running have ended: so long it is waited for at a time
 SLOT_SECONDS_MAX = 30.0
 
@@ -63,16 +48,7 @@ class Setup:
         self._source = source
         self._catalogue = catalogue
         self.slot = config.slot_of(source)
-        self.publication = config.publication_of(source)
-        self.insert_publication = f"{self.publication}_inserts"
-        self._captured: list[int] = []
-        #: the publications that the log is read under, by name: another one of the same name began later
-        self.known: dict[str, int] = {}
-
-    @property
-    def publications(self) -> list[str]:
-        names = [self.publication]
-        return [*names, self.insert_publication] if self._config.manage_publication else names
+        self.publications = Publications(config, source, catalogue)
 
     # -- lock --------------------------------------------------------------------------------------------
 
@@ -99,7 +75,7 @@ class Setup:
 
     def tables(self) -> list[CatalogueTable]:
         """Those that the config names; raises where one cannot be captured."""
-        found = [table for table in self._catalogue.tables() if is_wanted(self._config.tables, table.name)]
+        found = self.wanted()
         names = {table.name for table in found}
         missing = [name for name in self._config.tables if not name.endswith(".*") and name not in names]
         if missing or not found:
@@ -108,98 +84,24 @@ class Setup:
                 source=self._source,
                 hint="tables are `schema.table` or `schema.*`; name a partitioned table, not its partitions",
             )
-        keyless = [table.name for table in found if not table.has_identity]
-        if keyless and self._config.without_key == "refuse":
-            raise StartRefusedError(
-                f"updates and deletes of {', '.join(keyless)} cannot be told: no primary key, no replica identity",
-                source=self._source,
-                hint="add a primary key, or ALTER TABLE … REPLICA IDENTITY FULL, or set without_key: insert_only",
-            )
+        keyless = [table.name for table in found if not self.can_be_captured(table)]
+        if keyless:
+            raise self.without_identity(keyless)
         return found
 
-    # -- publications ------------------------------------------------------------------------------------
+    def wanted(self, oids: Sequence[int] | None = None) -> list[CatalogueTable]:
+        """All that the config names now, or those of them with these oids."""
+        return [table for table in self._catalogue.tables(oids) if is_wanted(self._config.tables, table.name)]
 
-    def ensure_publications(self, tables: list[CatalogueTable], known: Mapping[str, int] | None = None) -> None:
-        """Both are there from the beginning: one that is younger than the log that is read cannot be named.
+    def can_be_captured(self, table: CatalogueTable) -> bool:
+        return table.has_identity or self._config.without_key == "insert_only"
 
-        `known`: those that the log was read under up to now; None where capture begins.
-        """
-        self._captured = [table.oid for table in tables]
-        if known is not None:
-            self.known = dict(known)
-            self._check_there()
-        if not self._config.manage_publication:
-            self._check_publication(tables)
-        else:
-            self._make_publications(tables)
-        self.known = self._oids()
-
-    def _make_publications(self, tables: list[CatalogueTable]) -> None:
-        wanted = {
-            self.publication: ([t for t in tables if t.has_identity], "insert, update, delete, truncate"),
-            self.insert_publication: ([t for t in tables if not t.has_identity], "insert, truncate"),
-        }
-        for name, (members, publish) in wanted.items():
-            if not self._catalogue.ask("SELECT 1 FROM pg_publication WHERE pubname = %s", name):
-                self._ask(
-                    sql.SQL("CREATE PUBLICATION {} WITH (publish = {}, publish_via_partition_root = true)").format(
-                        sql.Identifier(name), sql.Literal(publish)
-                    )
-                )
-            self._keep_to(name, {(t.schema.namespace, t.schema.table) for t in members})
-
-    def check_published(self) -> None:
-        """Now and then: a server of version 18 passes over a publication that is gone, and sends nothing."""
-        self._check_there()
-        if not self._config.manage_publication:
-            return
-        left = [name for (name,) in self._catalogue.ask(_LEFT, self._captured, self.publications)]
-        if left:
-            raise self._unpublished(f"{', '.join(left)} was taken out of its publication")
-
-    def _check_there(self) -> None:
-        oids = self._oids()
-        missing = [name for name in self.publications if name not in oids]
-        if missing:
-            raise self._unpublished(f"publication {', '.join(missing)} was dropped")
-        others = [name for name, oid in self.known.items() if oids.get(name, oid) != oid]
-        if others:
-            raise self._unpublished(f"publication {', '.join(others)} was dropped and made anew")
-
-    def _oids(self) -> dict[str, int]:
-        return dict(self._catalogue.ask(_OIDS, self.publications))
-
-    def _unpublished(self, what: str) -> LogGapError:
-        return LogGapError(
-            f"{what}: what was written since may not have been captured",
+    def without_identity(self, tables: Sequence[str]) -> StartRefusedError:
+        return StartRefusedError(
+            f"updates and deletes of {', '.join(tables)} cannot be told: no primary key, no replica identity",
             source=self._source,
-            hint="reset the source's position: publication and slot are made anew and its tables copied anew",
+            hint="add a primary key, or ALTER TABLE … REPLICA IDENTITY FULL, or set without_key: insert_only",
         )
-
-    def _keep_to(self, publication: str, wanted: set[tuple[str, str]]) -> None:
-        there = {(namespace, table) for namespace, table in self._catalogue.ask(_PUBLISHED, publication)}
-        for word, tables in (("ADD", wanted - there), ("DROP", there - wanted)):
-            for start in range(0, len(tables), TABLES_PER_STATEMENT):
-                some = sorted(tables)[start : start + TABLES_PER_STATEMENT]
-                named = sql.SQL(", ").join(sql.Identifier(*table) for table in some)
-                alter = sql.SQL("ALTER PUBLICATION {} {} TABLE {}")
-                self._ask(alter.format(sql.Identifier(publication), sql.SQL(word), named))
-
-    def _check_publication(self, tables: list[CatalogueTable]) -> None:
-        rows = self._catalogue.ask(
-            "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s", self.publication
-        )
-        missing = sorted({table.name for table in tables} - {name for (name,) in rows})
-        if missing:
-            raise StartRefusedError(
-                f"publication {self.publication} does not have {', '.join(missing)}",
-                source=self._source,
-                hint=f"ALTER PUBLICATION {self.publication} ADD TABLE …, with publish_via_partition_root = true; "
-                "or set manage_publication: true",
-            )
-
-    def _ask(self, statement: sql.Composed) -> None:
-        self._catalogue.ask(statement)
 
     # -- slot --------------------------------------------------------------------------------------------
 
@@ -266,7 +168,7 @@ class Setup:
             )
 
     def start(self, resume: Lsn | None) -> Lsn:
-        """Where reading begins; the slot is made where capture begins."""
+        """Where reading begins, at or before `resume`; the slot is made where capture begins."""
         state = self._slot()
         if state is not None and state.active_pid and self._config.when_locked == "take_over":
             self._catalogue.ask("SELECT pg_terminate_backend(%s, 10000)", state.active_pid)
@@ -278,10 +180,24 @@ class Setup:
             self._check_level()
             self._check_encoding()
             return self.create_slot()
-        self._check_slot(state, resume)
-        return resume
+        self._check_end(resume)
+        return self._check_slot(state, resume)
 
-    def _check_slot(self, state: SlotState | None, resume: Lsn) -> None:
+    def _check_end(self, resume: Lsn) -> None:
+        """Only what is on disk is sent: a log that ends before it is another one."""
+        ((end,),) = self._catalogue.ask("SELECT pg_current_wal_insert_lsn()::text")
+        if parse_lsn(end) < resume:
+            raise IncarnationError(
+                f"the server's log ends at {end}, before the position {format_lsn(resume)}",
+                source=self._source,
+                thread=1,
+                position=format_lsn(resume),
+                hint="the server was restored from files of an earlier time: reset the source, and its tables are "
+                "copied again",
+            )
+
+    def _check_slot(self, state: SlotState | None, resume: Lsn) -> Lsn:
+        """What the slot holds still, from where on: usually a little more than is needed."""
         if state is None:
             self._check_level()
             what = f"slot {self.slot} is gone, and with it the log behind {format_lsn(resume)}"
@@ -294,5 +210,5 @@ class Setup:
             what = f"slot {self.slot} was moved on to {moved}, the position is {format_lsn(resume)}"
             hint = "another reader used the slot: reset the source's position, its tables are copied anew"
         else:
-            return
+            return state.confirmed
         raise LogGapError(what, source=self._source, position=format_lsn(resume), hint=hint)

@@ -22,8 +22,9 @@ from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect_replication, query
 from lowwater_extractor.sources.postgres.cursor_setup import find_cursored
 from lowwater_extractor.sources.postgres.incremental import identity, open_stream
+from lowwater_extractor.sources.postgres.resume import Resume
 from lowwater_extractor.sources.postgres.setup import Setup
-from lowwater_extractor.sources.postgres.stream import PostgresStream, publications_of, unpack_resume
+from lowwater_extractor.sources.postgres.stream import PostgresStream
 from lowwater_extractor.sources.postgres.view import SnapshotView
 
 
@@ -76,11 +77,10 @@ class Postgres:
         try:
             setup = Setup(self.config, self.name, catalogue)
             setup.lock()
-            setup.ensure_publications(setup.tables(), publications_of(resumes[THREAD]) if resumes else None)
-            start = setup.start(unpack_resume(resumes[THREAD]) if resumes else None)
-            return PostgresStream(
-                self.config, self.name, catalogue, setup, encoders, start, announce=not resumes
-            )  # fmt: skip
+            resume = Resume.unpack(resumes[THREAD]) if resumes else None
+            setup.publications.ensure(setup.tables(), None if resume is None else resume.publications)
+            begin = setup.start(None if resume is None else resume.lsn)
+            return PostgresStream(self.config, self.name, catalogue, setup, encoders, resume, begin)
         except BaseException:
             catalogue.close()
             raise

@@ -10,12 +10,13 @@ start. What was read of transactions that had not committed comes again.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from lowwater.errors import LogGapError
 from lowwater.positions import U64_MAX, Order
+from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.sources.postgres import messages, metrics
 from lowwater_extractor.sources.postgres.assemble import THREAD, Assembler
@@ -24,10 +25,14 @@ from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.lsn import Lsn, format_lsn, parse_lsn
 from lowwater_extractor.sources.postgres.relations import RelationMaker
 from lowwater_extractor.sources.postgres.replication import Replication
+from lowwater_extractor.sources.postgres.resume import Resume, SameLog, tables_print
 from lowwater_extractor.sources.postgres.setup import Setup
+from lowwater_extractor.sources.postgres.watch import Watch
 from lowwater_extractor.spill import SpillSpace
 
 FIGURES_SECONDS = 5.0
+#: a commit ends at least a record's header after the last one: so many orders right after a mark are never a commit's
+FREE_ORDERS = 1 << 32
 
 _FIGURES = """
 SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, restart_lsn::text, wal_status,
@@ -39,21 +44,6 @@ _HEARTBEAT = "SELECT pg_logical_emit_message(false, 'lowwater', 'heartbeat')"
 _KEEPALIVE = 0x6B
 
 
-def pack_resume(lsn: int, publications: str) -> bytes:
-    """The place in the log, and the oids of the publications that it was read under, by name."""
-    return f"{format_lsn(lsn)} {publications}".encode()
-
-
-def unpack_resume(data: bytes) -> Lsn:
-    return parse_lsn(data.decode().split(" ", 1)[0])
-
-
-def publications_of(data: bytes) -> dict[str, int]:
-    _, _, written = data.decode().partition(" ")
-    found: dict[str, int] = json.loads(written or "{}")
-    return found
-
-
 class PostgresStream:
     def __init__(
         self,
@@ -62,25 +52,40 @@ class PostgresStream:
         catalogue: DatabaseCatalogue,
         setup: Setup,
         encoders: Encoders,
-        start: Lsn,
-        *,
-        announce: bool,
+        resume: Resume | None,
+        begin: Lsn,
     ) -> None:
+        """`begin`: where the log is read from; `resume`: up to where it was read before, if it was."""
         self._config = config
         self._source = source
         self._catalogue = catalogue
         self._setup = setup
         self._slot = setup.slot
-        self._publications = json.dumps(setup.known)
-        self._announce = announce
+        self._announce = resume is None
+        self._resume = Resume(begin, setup.publications.known, tables_print(config.tables))
+        if resume is not None:
+            self._resume = replace(self._resume, lsn=resume.lsn, last=resume.last, xid=resume.xid)
+            is_same = resume.tables == self._resume.tables and resume.publications == self._resume.publications
+            self._same = SameLog(source, self._resume, begin, is_same_config=is_same)
+        else:
+            self._same = SameLog(source, self._resume, begin, is_same_config=True)
         self._space = SpillSpace(config.spill_directory)
-        self._replication = Replication(config, source, setup.slot, setup.publications, start)
-        maker = RelationMaker(source, catalogue, encoders, frozenset(config.as_text))
+        self._watch = Watch(config, source, catalogue, setup, encoders.notes)
+        try:
+            self._replication = Replication(config, source, setup.slot, setup.publications.names, begin)
+        except BaseException:
+            self._watch.close()
+            raise
+        maker = RelationMaker(
+            source, catalogue, encoders, frozenset(config.as_text), lambda name: is_wanted(config.tables, name)
+        )
         self.seen = maker.seen
         tick = self._replication.status
         self._assembler = Assembler(source, maker.relation, self._space, config.spill_bytes_max, tick)
         #: everything that commits up to here has been handed over
-        self._read_to: int = start
+        self._read_to: int = self._resume.lsn
+        #: the same of this session, which begins to read a little before that
+        self._log_read_to: int = begin
         self._is_empty = False
         #: where the server's log ended when it was asked last
         self._server_end = U64_MAX
@@ -103,16 +108,25 @@ class PostgresStream:
     def _polled(self) -> Polled:
         assembler = self._assembler
         found, assembler.committed = assembler.committed, []
-        resume = pack_resume(self._read_to, self._publications)
+        found = self._same.new(found, self._log_read_to)
+        last, xid = (found[-1].order.major, found[-1].txid) if found else (self._resume.last, self._resume.xid)
+        self._resume = replace(self._resume, lsn=Lsn(self._read_to), last=last, xid=xid)
         at_end = self._is_empty and self._read_to >= self._server_end
-        mark = ThreadMark(THREAD, Order.mark(self._read_to), resume, ThreadState.OPEN, at_end)
-        return Polled(found, {THREAD: mark})
+        resume = self._resume.pack()
+        mark = ThreadMark(THREAD, Order.mark(self._read_to), resume, ThreadState.OPEN, at_end, free_orders=FREE_ORDERS)
+        return Polled(found, {THREAD: mark}, notes=self._watch.notes(), stale=self._watch.stale.found)
 
     def _read(self) -> None:
         """What has come, up to a limit."""
         found, self._is_empty = self._replication.receive(self._config.read_bytes)
         self._assembler.feed_all(found, self._not_data)
-        self._read_to = max(self._read_to, self._assembler.end_lsn)
+        self._has_read(self._assembler.end_lsn)
+        if named := self._assembler.take_named():
+            self._watch.named(named)
+
+    def _has_read(self, to: int) -> None:
+        self._log_read_to = max(self._log_read_to, to)
+        self._read_to = max(self._read_to, to)
 
     def _not_data(self, message: bytes) -> None:
         if message[0] != _KEEPALIVE:
@@ -121,11 +135,12 @@ class PostgresStream:
 
     def _keepalive(self, found: messages.Keepalive) -> None:
         if not self._assembler.is_inside:
-            self._read_to = max(self._read_to, self._assembler.end_lsn, found.wal_end)
+            self._has_read(max(self._assembler.end_lsn, found.wal_end))
         if found.wants_reply:
             self._replication.status(now=True)
 
     def _look_after(self) -> None:
+        self._watch.poll()
         now = time.monotonic()
         if self._is_empty and now - self._asked_at >= self._config.end_check_seconds:
             self._asked_at = now
@@ -141,7 +156,7 @@ class PostgresStream:
             self._figures()
 
     def _figures(self) -> None:
-        self._setup.check_published()
+        self._setup.publications.check_there()
         rows = self._catalogue.ask(_FIGURES, self._slot)
         if not rows:
             raise LogGapError(f"slot {self._slot} was dropped", source=self._source, hint="see docs/postgres.md, slot")
@@ -157,12 +172,14 @@ class PostgresStream:
         metrics.RETAINED_ALARM.labels(self._source).set(retained > self._config.slot_bytes_alarm)
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
-        confirmed = unpack_resume(resumes[THREAD])
-        if confirmed > self._replication.confirmed:
+        confirmed = Resume.unpack(resumes[THREAD]).lsn
+        # until it is known to be the same log, nothing of it is let go
+        if self._same.is_passed and confirmed > self._replication.confirmed:
             self._replication.confirmed = confirmed
             self._replication.status()
 
     def close(self) -> None:
         self._replication.close()
+        self._watch.close()
         self._catalogue.close()
         self._space.close()

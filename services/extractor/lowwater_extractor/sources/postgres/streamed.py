@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from lowwater.errors import CodecError, LogUnknownError
 from lowwater_extractor.source import Frame
 from lowwater_extractor.sources.postgres.messages import RelationMessage
 from lowwater_extractor.sources.postgres.relations import Relation
@@ -33,12 +34,14 @@ class StreamedChanges:
     """Decoded at each iteration: a large transaction is never in memory as a whole."""
 
     def __init__(
-        self, streamed: Streamed, relations: Mapping[int, Relation], ts_us: int, tick: Callable[[], None]
+        self, streamed: Streamed, relations: Mapping[int, Relation], ts_us: int, place: str, tick: Callable[[], None]
     ) -> None:
+        """`place`: of its commit, for errors."""
         self._streamed = streamed
-        #: by the shape's number
+        #: by the shape's number, without those that are not wanted
         self._relations = relations
         self._ts_us = ts_us
+        self._place = place
         self._tick = tick
 
     def __iter__(self) -> Iterator[Frame]:
@@ -47,8 +50,15 @@ class StreamedChanges:
             # it may take minutes to publish: the server must hear of us meanwhile
             self._tick()
             for row, number in zip(rows, numbers, strict=True):
-                if number >> 32 not in aborted:
-                    yield _frame(relations[number & 0xFFFFFFFF], row, self._ts_us)
+                if number >> 32 not in aborted and (relation := relations.get(number & 0xFFFFFFFF)):
+                    yield self._frame(relation, row)
+
+    def _frame(self, relation: Relation, row: bytes) -> Frame:
+        try:
+            return _frame(relation, row, self._ts_us)
+        except (CodecError, LogUnknownError) as error:
+            error.position = error.position or self._place
+            raise
 
 
 def _frame(relation: Relation, m: bytes, ts_us: int) -> Frame:
