@@ -67,10 +67,12 @@ clean: ## stop the local Kafka; remove .venv, .jars, caches and the local data (
 	@find services -name '*.so' -delete
 
 # All tools are looked for before the first step begins: the jars come first and ask for Python, too.
-$(JARS): pom.xml
+$(JARS): pom.xml deploy/local/debian.sh
 	@deploy/local/need.sh python compiler java maven
 	@deploy/local/jars.sh kafka spark s3 embedded-postgres embedded-mysql
-	@deploy/local/mariadb.sh
+	@deploy/local/debian.sh bookworm mariadb-server-core libaio1
+	@deploy/local/debian.sh trixie mariadb-server-core
+	@deploy/local/debian.sh sid mysql-server-core
 	@touch $@
 
 $(ARCHIVES): $(JARS) $(VENV)

@@ -1,7 +1,7 @@
 """Real MySQL and MariaDB servers for the tests, and a database of each test's own.
 
 Tests that need a server which is not there are skipped, with the reason.
-A test that is for one of them only says so: `@pytest.mark.parametrize("mysql_server", ["mysql"], indirect=True)`.
+A test that is for some of them only says so: `@pytest.mark.parametrize("mysql_server", MYSQLS, indirect=True)`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from pymysql.connections import Connection
 from lowwater.errors import ConfigError
 from lowwater_fleet.embedded import HOST
 from lowwater_fleet.mysql import USER, EmbeddedMysql
-from lowwater_fleet.mysql_install import FLAVOURS, Flavour, find_install
+from lowwater_fleet.mysql_install import FLAVOURS, NEWEST, Flavour, find_install, is_mariadb
 
+MYSQLS: list[Flavour] = [flavour for flavour in FLAVOURS if not is_mariadb(flavour)]
+MARIADBS: list[Flavour] = [flavour for flavour in FLAVOURS if is_mariadb(flavour)]
+#: of a test that takes long: each of the newest in every run, the oldest with the long ones
+NEWEST_FIRST = [pytest.param(flavour, marks=[] if flavour in NEWEST else [pytest.mark.long]) for flavour in FLAVOURS]
 NewMysql = Callable[..., EmbeddedMysql]
 
 
@@ -48,7 +52,7 @@ class MysqlDatabase:
 
     @property
     def is_mariadb(self) -> bool:
-        return self.server.flavour == "mariadb"
+        return is_mariadb(self.server.flavour)
 
     def connect(self) -> Connection[Any]:
         return connect(self.server, self.name)
@@ -75,7 +79,7 @@ def skip_unless_there(flavour: Flavour) -> None:
 
 @pytest.fixture(scope="session")
 def mysql_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Flavour], EmbeddedMysql]]:
-    """`mysql_servers("mariadb")`: the one server of that flavour of the test run, started when first asked for."""
+    """`mysql_servers("mariadb-11.8")`: the one server of that flavour of the test run, started when first asked for."""
     servers: dict[Flavour, EmbeddedMysql] = {}
 
     def server_of(flavour: Flavour) -> EmbeddedMysql:

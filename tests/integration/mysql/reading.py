@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from tests.conformance.kit import SOURCE
 from tests.mysql import MysqlDatabase
 from tests.versions import Change, Transactions, Versions
 
+from lowwater.positions import Order
 from lowwater_extractor.source import SourceTransaction, Stream, ThreadMark
 from lowwater_extractor.sources import open_source
 from lowwater_extractor.sources.mysql.source import Mysql
@@ -33,6 +35,7 @@ class Read:
         self.stream: Stream = self.source.stream(resumes or {}, {}, self.encoders)
         self.mark: ThreadMark | None = None
         self.left_out: list[tuple[int, str, str]] = []
+        self.stale: dict[str, Order] = {}
         self.found: list[SourceTransaction] = []
         if resumes is None:
             self.poll()
@@ -42,7 +45,14 @@ class Read:
         self.encoders.notes |= polled.notes
         self.mark = polled.marks[1]
         self.left_out += polled.left_out
+        self.stale = {name: stale.order for name, stale in polled.stale.items()}
         return polled.transactions
+
+    def reason(self, table: str) -> str:
+        """Why it is stale."""
+        major, minor, reason = json.loads(self.encoders.notes[f"stale/{table}"])
+        assert Order(major, minor) == self.stale[table]
+        return str(reason)
 
     @property
     def resumes(self) -> dict[int, bytes]:

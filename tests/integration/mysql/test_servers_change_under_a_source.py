@@ -16,7 +16,7 @@ from lowwater.errors import IncarnationError, LogGapError, SourceError, SourceLo
 from lowwater_extractor.sources.mysql.place import Ahead, Resume
 from lowwater_extractor.sources.mysql.setup import AHEAD
 from lowwater_fleet.mysql import EmbeddedMysql
-from lowwater_fleet.mysql_install import FLAVOURS, Flavour
+from lowwater_fleet.mysql_install import FLAVOURS, Flavour, is_mariadb
 
 _ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name varchar(20))"
 
@@ -59,7 +59,7 @@ def test_without_gtids_the_log_is_read_by_file_and_offset(new_mysql: NewMysql) -
     assert incarnation == run(connect(server), "SELECT @@server_uuid")[0][0]
     with pytest.raises(StartRefusedError, match="gtid_mode is OFF"), reading(database, position="gtid"):
         pass
-    database.execute("RESET MASTER")
+    database.execute(_said(database.server.flavour, "RESET MASTER"))
     _insert(database, *range(10, 60))
     with pytest.raises(IncarnationError, match="read to"), reading(database, resumes):
         pass
@@ -109,12 +109,22 @@ def test_killed_then_purged_then_reset(new_mysql: NewMysql, flavour: Flavour) ->
         _insert(database, 7)
         assert _ids(anew) == [7]
         resumes = anew.resumes
-    database.execute("RESET MASTER")
+    database.execute(_said(database.server.flavour, "RESET MASTER"))
     with pytest.raises(IncarnationError), reading(database, resumes) as again:
         _ids(again)
 
 
 # -- failover ----------------------------------------------------------------------------------------------
+
+
+def _said(flavour: Flavour, statement: str) -> str:
+    """The same in the terms that MySQL 8.4 and later understand."""
+    if flavour != "mysql-9":
+        return statement
+    if statement == "RESET MASTER":
+        return "RESET BINARY LOGS AND GTIDS"
+    statement = statement.replace("CHANGE MASTER", "CHANGE REPLICATION SOURCE").replace("SLAVE", "REPLICA")
+    return statement.replace("GET_MASTER_", "GET_SOURCE_").replace("MASTER_", "SOURCE_")
 
 
 @contextmanager
@@ -126,14 +136,16 @@ def _replicated(new_mysql: NewMysql, flavour: Flavour) -> Iterator[tuple[MysqlDa
         run(connection, "CREATE USER IF NOT EXISTS copier@'%' IDENTIFIED BY 'x'")
         run(connection, "GRANT REPLICATION SLAVE ON *.* TO copier@'%'")
     database = _database(primary)
-    auto = "MASTER_USE_GTID = slave_pos" if flavour == "mariadb" else "MASTER_AUTO_POSITION = 1"
+    auto = (
+        "MASTER_USE_GTID = slave_pos" if is_mariadb(flavour) else "MASTER_AUTO_POSITION = 1, GET_MASTER_PUBLIC_KEY = 1"
+    )
     with connect(replica) as connection:
-        if flavour == "mysql":
+        if not is_mariadb(flavour):
             # what its own making wrote to its log
-            run(connection, "RESET MASTER")
-        run(connection, f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {primary.port}, "
-                        f"MASTER_USER = 'copier', MASTER_PASSWORD = 'x', {auto}")  # fmt: skip
-        run(connection, "START SLAVE")
+            run(connection, _said(flavour, "RESET MASTER"))
+        run(connection, _said(flavour, f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {primary.port}, "
+                                       f"MASTER_USER = 'copier', MASTER_PASSWORD = 'x', {auto}"))  # fmt: skip
+        run(connection, _said(flavour, "START SLAVE"))
     other = MysqlDatabase.__new__(MysqlDatabase)
     other.server, other.name = replica, database.name
     yield database, other
@@ -148,7 +160,7 @@ def _wait_for(database: MysqlDatabase, number: int) -> None:
                 return
         time.sleep(0.1)
     with connect(database.server) as connection:
-        raise AssertionError(run(connection, "SHOW SLAVE STATUS"))
+        raise AssertionError(run(connection, _said(database.server.flavour, "SHOW SLAVE STATUS")))
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -163,8 +175,8 @@ def test_another_server_takes_over_by_gtids(new_mysql: NewMysql, flavour: Flavou
         _wait_for(other, 3)
         database.server.kill()
         with connect(other.server) as connection:
-            run(connection, "STOP SLAVE")
-            run(connection, "RESET SLAVE ALL")
+            run(connection, _said(flavour, "STOP SLAVE"))
+            run(connection, _said(flavour, "RESET SLAVE ALL"))
         _insert(other, 4)
         with reading(other, resumes) as again:
             assert again.source.incarnation() == incarnation
@@ -206,7 +218,7 @@ def reading_with_note(database: MysqlDatabase, resumes: dict[int, bytes], note: 
 
 
 def test_tls_is_what_the_settings_say(mysql_servers: Callable[[Flavour], EmbeddedMysql], tmp_path: Path) -> None:
-    server = mysql_servers("mysql")
+    server = mysql_servers("mysql-9")
     ca = server.data / "ca.pem"
     if not ca.exists():
         pytest.skip("the server has made no certificates")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from tests.integration.mysql.reading import Read, reading
-from tests.mysql import MysqlDatabase, run
+from tests.mysql import MARIADBS, MYSQLS, MysqlDatabase, run
 
 from lowwater.errors import LogGapError, LogUnknownError, SourceLostError, StartRefusedError
 from lowwater_extractor.sources.mysql.place import Resume
 
-_ONLY_MYSQL = pytest.mark.parametrize("mysql_server", ["mysql"], indirect=True)
-_ONLY_MARIADB = pytest.mark.parametrize("mysql_server", ["mariadb"], indirect=True)
+_ONLY_MYSQL = pytest.mark.parametrize("mysql_server", MYSQLS, indirect=True)
+_ONLY_MARIADB = pytest.mark.parametrize("mysql_server", MARIADBS, indirect=True)
 
 
 def _ids(read: Read) -> list[list[Any]]:
@@ -59,7 +59,9 @@ def test_an_altered_table_is_a_new_version_from_its_next_row_on(items: MysqlData
             "INSERT INTO things VALUES (4, 4, 'z')",
         )
         found = [change for changes in read.new() for change in changes]
-        assert [(c.table, c.version) for c in found] == [("items", 1), ("items", 2), ("items", 3), ("things", 1)]
+        assert [(c.op, c.table, c.version) for c in found] == [
+            ("c", "items", 1), ("c", "items", 2), ("c", "items", 3), ("t", "items", 3), ("c", "things", 1)
+        ]  # fmt: skip
         assert found[2].after == {"id": 3, "m": 3, "note": "y"}
 
 
@@ -248,3 +250,39 @@ def test_an_unknown_xa_commit_stops_the_source(items: MysqlDatabase) -> None:
         items.execute("XA COMMIT 'gone'")
         with pytest.raises(LogGapError, match="before capture began"):
             again.new()
+
+
+@pytest.mark.parametrize("mysql_server", ["mysql-9"], indirect=True)
+def test_a_compressed_transaction_of_a_real_server_is_read(items: MysqlDatabase) -> None:
+    with reading(items) as read:
+        many = ", ".join(f"({n}, '{'a' * 40}', {n})" for n in range(5000))
+        items.execute(
+            "SET binlog_transaction_compression = ON",
+            "BEGIN",
+            f"INSERT INTO items VALUES {many}",
+            "UPDATE items SET n = -1",
+            "COMMIT",
+        )
+        ops = [change.op for change in read.one()]
+        assert (ops.count("c"), ops.count("u")) == (5000, 5000)
+
+
+@pytest.mark.parametrize("mysql_server", ["mysql-9"], indirect=True)
+def test_gtids_with_a_tag_are_read_also_after_a_restart(items: MysqlDatabase) -> None:
+    with reading(items) as read:
+        items.execute(
+            "INSERT INTO items VALUES (1, 'a', 1)",
+            "SET gtid_next = 'AUTOMATIC:nightly'",
+            "INSERT INTO items VALUES (2, 'b', 2)",
+            "INSERT INTO items VALUES (3, 'c', 3)",
+        )
+        assert _ids(read) == [[("c", 1)], [("c", 2)], [("c", 3)]]
+        assert [":nightly:" in t.txid for t in read.found] == [False, True, True]
+        resumes = read.resumes
+    items.execute("SET gtid_next = 'AUTOMATIC:nightly'", "INSERT INTO items VALUES (4, 'd', 4)")
+    items.execute("INSERT INTO items VALUES (5, 'e', 5)")
+    with reading(items, resumes) as again:
+        assert _ids(again) == [[("c", 4)], [("c", 5)]]
+    with reading(items) as anew:
+        items.execute("INSERT INTO items VALUES (6, 'f', 6)")
+        assert _ids(anew) == [[("c", 6)]]

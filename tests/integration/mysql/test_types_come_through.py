@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 import struct
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -9,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.integration.mysql.copied import as_on_the_wire, copied
 from tests.integration.mysql.reading import reading, source_of
-from tests.mysql import MysqlDatabase
+from tests.mysql import MARIADBS, MYSQLS, MysqlDatabase
 from tests.unit.mysql.binlog import NoServer
 
 from lowwater.errors import CodecError
@@ -150,7 +152,81 @@ def test_every_type_has_the_same_value_in_the_log_and_in_a_copy(mysql_database: 
             assert not wrong
 
 
-@pytest.mark.parametrize("mysql_server", ["mysql"], indirect=True)
+def test_numbers_after_a_year_column_keep_their_sign(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute(
+        "CREATE TABLE years (pk INT PRIMARY KEY, y YEAR, n INT, u INT UNSIGNED, s SMALLINT)",
+        "CREATE TABLE led (y YEAR PRIMARY KEY, n INT UNSIGNED)",
+        "CREATE TABLE many (y YEAR PRIMARY KEY, a INT UNSIGNED, b INT, c INT, d INT, e INT, f INT, g INT, "
+        "h INT UNSIGNED)",
+    )
+    with reading(mysql_database) as read:
+        mysql_database.execute(
+            "INSERT INTO years VALUES (123, 2041, -8489734, 3000000000, -5)",
+            "INSERT INTO led VALUES (2026, 4000000000)",
+            "INSERT INTO many VALUES (1999, 4000000000, -1, -2, -3, -4, -5, -6, 3000000000)",
+        )
+        rows = [list(change.after.values()) for changes in read.new() for change in changes if change.after]
+        assert rows == [
+            [123, 2041, -8489734, 3_000_000_000, -5],
+            [2026, 4_000_000_000],
+            [1999, 4_000_000_000, -1, -2, -3, -4, -5, -6, 3_000_000_000],
+        ]
+        known = {table.table: table for table in source_of(mysql_database).discover()}
+        for name in ("years", "led", "many"):
+            assert read.encoders.versions(name)[0].columns == known[name].columns
+
+
+@pytest.mark.parametrize("mysql_server", MARIADBS, indirect=True)
+@pytest.mark.parametrize("more", ["", ", e enum('x')"])
+def test_half_letters_that_mariadb_takes_for_text_stop_the_source(mysql_database: MysqlDatabase, more: str) -> None:
+    """In the compiled way and in the plain one, and in a copy."""
+    name = f"{mysql_database.name}.halves"
+    mysql_database.execute(f"CREATE TABLE halves (id int PRIMARY KEY, t varchar(10) CHARACTER SET utf8mb4{more})")
+    with reading(mysql_database) as read:
+        mysql_database.execute(
+            "INSERT INTO halves (id, t) VALUES (1, 'é€😀')", "INSERT INTO halves (id, t) VALUES (2, x'EDA080')"
+        )
+        with pytest.raises(CodecError, match=rf"{name}\.t: bytes that are no text in UTF-8"):
+            read.new()
+    with pytest.raises(CodecError, match=r"\.t \(string\)"):
+        copied(source_of(mysql_database), name)
+
+
+@pytest.mark.parametrize("mysql_server", MYSQLS, indirect=True)
+def test_doubles_in_json_read_as_the_server_writes_them(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute("CREATE TABLE docs (id int PRIMARY KEY, doc json)")
+    rng = random.Random(7)
+    doubles = [10.0**n for n in range(-330, 309)] + [1.5 * 10.0**n for n in range(-25, 25)]
+    doubles += [float(10**n - 1) for n in range(1, 25)] + [float(10**n + 1) for n in range(1, 25)]
+    doubles += [
+        0.1 + 0.2,
+        1 / 3,
+        2 / 3,
+        5e-324,
+        2.2250738585072014e-308,
+        1.7976931348623157e308,
+        -0.0,
+        2.0**53,
+        2.0**63,
+    ]
+    doubles += [struct.unpack("<d", rng.randbytes(8))[0] for _ in range(1500)]
+    doubles += [rng.uniform(-1, 1) * 10.0 ** rng.randrange(-20, 25) for _ in range(1500)]
+    doubles = [x for x in doubles if math.isfinite(x)]
+    doubles += [-x for x in doubles]
+    with reading(mysql_database) as read, mysql_database.connect() as connection, connection.cursor() as cursor:
+        for start in range(0, len(doubles), 500):
+            part = enumerate(doubles[start : start + 500], start)
+            texts = ", ".join(f"({n}, JSON_ARRAY({x!r}{'' if 'e' in repr(x) else 'e0'}))" for n, x in part)
+            cursor.execute(f"INSERT INTO docs VALUES {texts}")
+        streamed = {c.after["id"]: c.after["doc"] for changes in read.new() for c in changes if c.after}
+        cursor.execute("SELECT id, CAST(doc AS CHAR) FROM docs")
+        server = dict(cursor.fetchall())
+    wrong = {n: (streamed[n], server[n]) for n in server if streamed[n] != server[n]}
+    assert len(streamed) == len(server) == len(doubles)
+    assert not wrong
+
+
+@pytest.mark.parametrize("mysql_server", MYSQLS, indirect=True)
 def test_json_reads_as_the_server_writes_it(mysql_database: MysqlDatabase) -> None:
     mysql_database.execute("CREATE TABLE docs (id int PRIMARY KEY, doc json)")
     with reading(mysql_database) as read, mysql_database.connect() as connection, connection.cursor() as cursor:

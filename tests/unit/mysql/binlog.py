@@ -66,10 +66,10 @@ class Log:
         if not artificial:
             self.file, self.at = name, 4
 
-    def format(self, *, seconds: int = SECONDS) -> None:
+    def format(self, *, seconds: int = SECONDS, version: str = "8.0.12") -> None:
         lengths = bytearray(42)
         lengths[tm_index(ev.TABLE_MAP)] = 8
-        body = struct.pack("<H50sIB", 4, b"8.0.12", 0, ev.HEADER) + bytes(lengths) + bytes([self.checksums])
+        body = struct.pack("<H50sIB", 4, version.encode(), 0, ev.HEADER) + bytes(lengths) + bytes([self.checksums])
         self.event(ev.FORMAT_DESCRIPTION, body, seconds=seconds)
 
     def gtid(self, number: int | None = None, *, micros: int = SECONDS * 1_000_000) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.mysql.binlog import ITEMS, SECONDS, SERVER, Fed, Log, item, packed
+from tests.unit.mysql.binlog import ITEMS, SECONDS, SERVER, UTF8MB4, Fed, Log, item, packed, row, table_map
 
 from lowwater.errors import CodecError, LogCorruptError, LogGapError, LogUnknownError
 from lowwater.positions import Order
 from lowwater_extractor.sources.mysql import events as ev
+from lowwater_extractor.sources.mysql import table_map as tm
 from lowwater_extractor.sources.mysql.place import Ahead, Place, Resume
 
 
@@ -168,7 +170,7 @@ def test_an_unknown_event_stops_the_source_with_its_bytes_unless_it_may_be_ignor
 
 @pytest.mark.parametrize(
     ("kind", "what"),
-    [(ev.PARTIAL_UPDATE_ROWS, "parts of JSON"), (ev.INCIDENT, "incident"), (ev.GTID_TAGGED, "with a tag")],
+    [(ev.PARTIAL_UPDATE_ROWS, "parts of JSON"), (ev.INCIDENT, "incident")],
 )
 def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, log: Log, kind: int, what: str) -> None:
     log.event(kind, bytes(20))
@@ -224,6 +226,30 @@ def _deflated(data: bytes) -> bytes:
     return bytes([0x80 | 2]) + len(data).to_bytes(2, "big") + zlib.compress(data)
 
 
+#: of MySQL 9.7.4, behind the header
+_TAGGED = bytes.fromhex(
+    "027a000000027103b4f903a9038903510322c5031d02ce04f103000000020404060a6d79746167"
+    "08f1040af9040c7f66cdd2108160061089041283120b"
+)
+
+
+def test_a_gtid_with_a_tag_names_its_transaction(tmp_path: Path, log: Log) -> None:
+    log.event(ev.GTID_TAGGED, _TAGGED)
+    log.query("BEGIN")
+    log.table(ITEMS)
+    log.rows(ev.WRITE_ROWS, 70, 2, item(1, "a"))
+    log.xid()
+    fed = Fed(tmp_path)
+    (found,) = fed.feed(log)
+    assert found.txid == "dc5afeea-e2d4-11f1-8767-02fc00000001:mytag:1"
+    assert fed.assembler.resume.place.gtids == found.txid
+    for damaged in (_TAGGED[:-3], b"\x04" + _TAGGED[1:], _TAGGED[:3]):
+        log.event(ev.GTID_TAGGED, damaged)
+        with pytest.raises((LogUnknownError, LogCorruptError)):
+            Fed(tmp_path).feed(log)
+        log.begin()
+
+
 def test_mariadbs_compressed_events_are_read_as_what_they_stand_for(tmp_path: Path, log: Log) -> None:
     log.maria_gtid(1)
     log.table(ITEMS)
@@ -236,6 +262,65 @@ def test_mariadbs_compressed_events_are_read_as_what_they_stand_for(tmp_path: Pa
     fed = Fed(tmp_path, resume=Resume(0, Place("binlog.000001", 4, ""), "x"), is_mariadb=True)
     (transaction,) = fed.feed(log)
     assert [change.op for change in transaction.changes] == ["c", "c", "u", "d"]
+
+
+def _compressed(log: Log, inner: Log) -> str:
+    data = b"".join(inner.take())
+    squeezed = pa.Codec("zstd").compress(data, asbytes=True)
+    name = log.gtid()
+    size = b"\xfe" + len(data).to_bytes(8, "little")
+    log.event(ev.TRANSACTION_PAYLOAD, b"\x02\x01\x00" + b"\x03\x09" + size + b"\x00" + squeezed)
+    return name
+
+
+def test_a_compressed_transaction_is_unpacked_as_a_stream_and_spilled(tmp_path: Path, log: Log) -> None:
+    """64 MB of rows in some kilobytes: no more than the limits of memory are held at once."""
+    inner = Log(checksums=False)
+    inner.query("BEGIN")
+    inner.table(table_map(71, "wide", [(tm.LONG, b""), (tm.BLOB, b"\x03")], names=["id", "text"], collations=[UTF8MB4]))
+    text = (1 << 20).to_bytes(3, "little") + b"x" * (1 << 20)
+    for number in range(64):
+        inner.rows(ev.WRITE_ROWS, 71, 2, row(struct.pack("<i", number), text))
+    inner.xid()
+    name = _compressed(log, inner)
+    assert log.at < 1 << 20
+    fed = Fed(tmp_path, bytes_max=4 << 20)
+    events = log.take()
+    tracemalloc.start()
+    try:
+        fed.assembler.feed_all(events)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    (transaction,) = fed.assembler.committed
+    assert peak < 24 << 20
+    assert (transaction.txid, transaction.count) == (name, 64)
+    assert sum(len(body) for _, body in transaction.changes) > 64 << 20
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40])
+def test_a_compressed_transaction_that_is_cut_off_is_refused(tmp_path: Path, log: Log, cut: int) -> None:
+    inner = Log(checksums=False)
+    inner.query("BEGIN")
+    inner.xid()
+    inner.events[-1] = inner.events[-1][:-1] if cut == 1 else inner.events[-1]
+    _compressed(log, inner)
+    if cut > 1:
+        body = log.events[-1][ev.HEADER : -4]
+        log.events.pop()
+        log.event(ev.TRANSACTION_PAYLOAD, body[:-cut] if cut < 40 else body[:5] + b"\xff" + body[6:])
+    with pytest.raises(LogCorruptError):
+        Fed(tmp_path).feed(log)
+
+
+def test_a_compressed_event_of_mariadb_that_has_more_than_it_says_is_refused(tmp_path: Path, log: Log) -> None:
+    log.maria_gtid(1)
+    log.table(ITEMS)
+    head = (70).to_bytes(6, "little") + b"\x01\x00" + b"\x02"
+    data = item(1, "a" * 70)
+    log.event(166, head + b"\xff" + b"\x81" + bytes([len(data) - 9]) + zlib.compress(data))
+    with pytest.raises(LogCorruptError, match="compressed event"):
+        Fed(tmp_path, resume=Resume(0, Place("binlog.000001", 4, ""), "x"), is_mariadb=True).feed(log)
 
 
 def test_a_compressed_transaction_of_mysql_is_read(tmp_path: Path, log: Log) -> None:

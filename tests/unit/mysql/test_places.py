@@ -16,7 +16,6 @@ from lowwater_extractor.sources.mysql.chunks import Bounds
 from lowwater_extractor.sources.mysql.gtid import GtidPosition, GtidSet
 from lowwater_extractor.sources.mysql.place import Ahead, Place, Resume
 from lowwater_extractor.sources.mysql.split import split, split_events
-from lowwater_extractor.sources.mysql.statements import What, Xid, classify
 from lowwater_extractor.sources.mysql.table_map import WireColumn
 
 _A, _B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4350f323-7565-4e59-8763-4b1b83a0ce0e"
@@ -39,6 +38,21 @@ def test_a_gtid_set_is_the_set_of_its_transactions(added: list[tuple[str, int]])
         some.add(f"{server}:{number}")
     assert some <= found
     assert (found <= some) is (set(added) <= set(added[::2]))
+
+
+def test_sets_with_tags_are_read_and_written() -> None:
+    found = GtidSet.parse(f"{_A}:1-5:nightly:1-3:7:Other:2")
+    assert str(found) == f"{_A}:1-5,{_A}:nightly:1-3:7,{_A}:other:2"
+    assert GtidSet.parse(str(found)) == found
+    assert f"{_A}:nightly:2" in found
+    assert f"{_A}:nightly:4" not in found
+    assert GtidSet.parse(f"{_A}:nightly:2") <= found
+    data = found.encode()
+    assert data[:8] == b"\x01\x03" + bytes(5) + b"\x01"
+    assert data[24:25] == b"\x00"
+    assert b"\x0enightly" in data
+    with pytest.raises(CodecError):
+        GtidSet.parse(f"{_A}:1-5:nightly")
 
 
 def test_a_gtid_set_on_the_wire_has_ends_behind_its_ranges() -> None:
@@ -103,53 +117,6 @@ def test_names_that_follow_one_another_are_one_range() -> None:
     ahead = Ahead()
     ahead.add(100, [f"{_A}:{n}" for n in range(1, 10_001)])
     assert len(ahead.pack()) < 80
-
-
-# -- statements --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("BEGIN", What.BEGIN),
-        ("COMMIT", What.COMMIT),
-        ("ROLLBACK", What.ROLLBACK),
-        ("ROLLBACK TO `a`", What.ROLLBACK_TO),
-        ("SAVEPOINT `a`", What.SAVEPOINT),
-        ("/* x */ create table t (a int)", What.DDL),
-        ("INSERT INTO t VALUES (1)", What.ROWS),
-        ("-- hello\nUPDATE t SET a = 1", What.ROWS),
-        ("/*!40000 ALTER TABLE `t` DISABLE KEYS */", What.DDL),
-        ("ALTER TABLE t TRUNCATE PARTITION p", What.PARTITIONS),
-        ("alter table `s`.`t` drop partition p1", What.PARTITIONS),
-        ("ALTER TABLE t ADD COLUMN partition_name int", What.DDL),
-        ("FROBNICATE", What.UNKNOWN),
-        ("", What.UNKNOWN),
-        ("GRANT ALL ON *.* TO x", What.DDL),
-        ("XA FROB", What.UNKNOWN),
-    ],
-)
-def test_statements_are_known_by_their_first_words(text: str, what: What) -> None:
-    assert classify(text.encode()).what is what
-
-
-@pytest.mark.parametrize(
-    ("text", "table"),
-    [
-        ("TRUNCATE t", ("", "t")),
-        ("truncate table `a``b`.`c d`", ("a`b", "c d")),
-        ("TRUNCATE TABLE s . t /* x */", ("s", "t")),
-        ("TRUNCATE TABLE t;", ("", "t")),
-    ],
-)
-def test_truncate_names_its_table(text: str, table: tuple[str, str]) -> None:
-    assert classify(text.encode()) == (What.TRUNCATE, table, None)
-
-
-def test_xa_statements_name_their_transaction() -> None:
-    xid = Xid(1, b"abc", b"\x00\xff")
-    assert classify(f"XA COMMIT {xid}".encode()) == (What.XA_COMMIT, ("", ""), xid)
-    assert classify(f"XA ROLLBACK {xid}".encode()).what is What.XA_ROLLBACK
 
 
 # -- bounds ------------------------------------------------------------------------------------------------

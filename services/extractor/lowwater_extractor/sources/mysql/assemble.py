@@ -18,10 +18,14 @@ from lowwater.errors import CodecError, LogCorruptError, LogGapError, LogUnknown
 from lowwater.positions import Order
 from lowwater_extractor.source import SourceTransaction
 from lowwater_extractor.sources.mysql import events as ev
+from lowwater_extractor.sources.mysql import foreign_keys as fk
+from lowwater_extractor.sources.mysql.altered import AlteredTables
+from lowwater_extractor.sources.mysql.ddl import Ddl, Tables
 from lowwater_extractor.sources.mysql.group import Group
+from lowwater_extractor.sources.mysql.parents import Parent
 from lowwater_extractor.sources.mysql.place import Ahead, Place, Resume, parse_gtids
 from lowwater_extractor.sources.mysql.relations import Relation
-from lowwater_extractor.sources.mysql.statements import What, classify
+from lowwater_extractor.sources.mysql.statements import Statement, What, classify
 from lowwater_extractor.sources.mysql.xa import HeldTransactions
 from lowwater_extractor.spill import SpillSpace
 
@@ -44,10 +48,16 @@ _ROWS = frozenset((*_WRITES, *_UPDATES, *_DELETES))
 _log = structlog.get_logger()
 
 
-class Maker(Protocol):
+class Maker(Tables, Protocol):
+    def written_by(self, version: str) -> None: ...
+
     def relation(self, body: bytes) -> Relation | None: ...
 
-    def named(self, namespace: str, table: str) -> Relation | None: ...
+    def parent(self, body: bytes, keys: fk.ForeignKeys) -> Parent | None:
+        """Of a table whose rows change those of captured ones by foreign keys."""
+        ...
+
+    def statement_text(self, data: bytes, collation: int) -> str: ...
 
 
 class Assembler:
@@ -55,7 +65,7 @@ class Assembler:
 
     def __init__(
         self, source: str, make: Maker, space: SpillSpace, bytes_max: int, resume: Resume, *,
-        is_mariadb: bool, ahead: Ahead | None = None, leaves_out: bool = False,
+        is_mariadb: bool, ahead: Ahead | None = None, leaves_out: bool = False, ddl: Ddl | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._source = source
@@ -63,6 +73,10 @@ class Assembler:
         self._space = space
         self._bytes_max = bytes_max
         self._tick = tick
+        self._is_mariadb = is_mariadb
+        self.ddl = ddl or Ddl(make, AlteredTables(source, {}))
+        #: tables by their numbers whose rows change those of captured ones
+        self._parents: dict[bytes, Parent] = {}
         self._before = resume
         self._gtids = parse_gtids(resume.place.gtids, is_mariadb)
         self._ahead = (ahead or Ahead()).names
@@ -199,6 +213,11 @@ class Assembler:
         if len(self._maps) > _MAPS_MAX:
             self._maps.clear()
         relation = self._maps[body] = self._make.relation(body)
+        parent = self._make.parent(body, self.ddl.keys.known)
+        if parent is not None:
+            self._parents[body[:6]] = parent
+        else:
+            self._parents.pop(body[:6], None)
         return relation
 
     def _rows(self, e: bytes, kind: int, end: int) -> None:
@@ -209,11 +228,15 @@ class Assembler:
             relation = self._tables[e[ev.HEADER : ev.HEADER + 6]]
         except KeyError:
             raise self._corrupt("rows of a table that was not named") from None
-        if relation is None or not group.is_kept:
+        if not group.is_kept:
             return
         at = ev.HEADER + 8
         if kind >= ev.WRITE_ROWS:
             at += e[at] | e[at + 1] << 8
+        if self._parents and kind not in _WRITES:
+            self._look_at_children(e, kind, at, end, group)
+        if relation is None:
+            return
         if kind in _WRITES:
             take = relation.inserts
         else:
@@ -221,6 +244,14 @@ class Assembler:
         group.size += take(e, at, end, group.frames, group.ts_us)
         if group.size > self._bytes_max:
             group.spill(self._space, self._bytes_max)
+
+    def _look_at_children(self, e: bytes, kind: int, at: int, end: int, group: Group) -> None:
+        """Rows of a parent were updated or deleted: what foreign keys did to its children may not be in the log."""
+        parent = self._parents.get(e[ev.HEADER : ev.HEADER + 6])
+        if parent is None or e[ev.HEADER + 6] & (fk.UNCHECKED | fk.DONE_BY_SERVER):
+            return
+        children = parent.children_of_delete if kind in _DELETES else parent.children_of_update(e, at, end)
+        self.ddl.parent_changed(parent.table, children, group)
 
     # -- groups ------------------------------------------------------------------------------------------
 
@@ -260,6 +291,8 @@ class Assembler:
                 self._gtids.add(group.gtid)
                 self._gtids_text = None
         self._place = Place(self.file, self.position)
+        if group.stale:
+            self.ddl.commit(group, Order(self.count, 1))
         if group.count:
             txid = group.gtid or f"{self.file}:{self.position}"
             self.committed.append(
@@ -281,7 +314,7 @@ class Assembler:
     # -- statements --------------------------------------------------------------------------------------
 
     def _query(self, query: ev.Query) -> None:
-        statement = classify(query.text)
+        statement = self._statement(query)
         what, group = statement.what, self._group
         if group is None:
             if what is not What.BEGIN:
@@ -303,36 +336,45 @@ class Assembler:
                 self._end_xa(group, statement.xid, is_commit=what is What.XA_COMMIT)
             case What.ROLLBACK | What.ROLLBACK_TO:
                 self._rolled_back(group, what)
-            case What.TRUNCATE | What.PARTITIONS | What.DDL:
-                self._ddl(group, what, statement.table, query.namespace)
-            case _:
+            case What.DDL:
+                self._apply(group, statement, query.namespace)
+            case What.ROWS:
                 raise LogUnknownError(
-                    f"changes by a statement, not by their rows ({what})",
+                    f"changes by a statement, not by their rows ({statement.verb})",
                     hint="binlog_format must be ROW, for every session; then reset the source's position",
                 )
+            case _:
+                raise LogUnknownError(
+                    f"a statement that is not understood ({statement.verb or 'its verb is not known'}), in the "
+                    f"database {query.namespace or 'none'}",
+                    hint="report it with the server's version; to go on without it, reset the source's position: its "
+                    "tables are copied again",
+                )
+
+    def _statement(self, query: ev.Query) -> Statement:
+        text = query.text
+        if text in (b"BEGIN", b"COMMIT"):
+            return classify(text)
+        session = ev.session(query.variables)
+        decoded = text.decode() if text.isascii() else self._make.statement_text(text, session.collation)
+        return classify(decoded, session.sql_mode, is_mariadb=self._is_mariadb)
 
     def _rolled_back(self, group: Group, what: What) -> None:
         """It is in the log only where a table without transactions was changed, too."""
         if group.count and group.is_kept:
             raise LogUnknownError(
-                f"{what} behind changes: the log does not tell which of them were undone",
-                hint="tables of one transaction are to have one engine, InnoDB; copy these tables anew after a reset",
+                f"{what} after changes: the log does not tell which of them were undone",
+                hint="tables of one transaction are to have one engine, InnoDB; copy these tables again after a reset",
             )
         if what is What.ROLLBACK:
             self._end(group)
 
-    def _ddl(self, group: Group, what: What, table: tuple[str, str], namespace: str) -> None:
-        # a table may have another shape from here on
+    def _apply(self, group: Group, statement: Statement, namespace: str) -> None:
+        # a table may have another shape from here on, and other keys
         self._maps.clear()
-        if what is not What.DDL and group.is_kept:
-            relation = self._make.named(table[0] or namespace, table[1])
-            if relation is not None and what is What.TRUNCATE:
-                group.add(relation.truncate(group.ts_us))
-            elif relation is not None:
-                _log.warning(
-                    "partitions of a captured table were dropped or exchanged: their rows stay in the lake",
-                    source=self._source, table=relation.table.full_name, hint="copy it anew: lowwater source copy",
-                )  # fmt: skip
+        self._parents.clear()
+        if group.is_kept:
+            self.ddl.apply(statement, namespace, group)
         if not group.is_begun or group.is_standalone:
             self._end(group)
 
@@ -392,7 +434,7 @@ class Assembler:
                 hint="see the server's error log; reset the source's position, its tables are copied anew",
             )  # fmt: skip
         elif kind == ev.GTID_TAGGED:
-            raise LogUnknownError("a GTID with a tag", hint="run it without tags: SET gtid_next = AUTOMATIC")
+            self._begin(ev.tagged_gtid(e))
         elif kind not in ev.PASSED_OVER and not ev.is_ignorable(e):
             raise ev.unknown(e, f"{self.file}:{self.position}")
 
@@ -416,6 +458,7 @@ class Assembler:
             self._group = None
         self._has_checksums = found.has_checksums
         self.made = found.made
+        self._make.written_by(found.server_version)
         # a server gives its tables new numbers at each start
         self._tables.clear()
         self._maps.clear()

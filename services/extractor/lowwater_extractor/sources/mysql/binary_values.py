@@ -21,6 +21,7 @@ _EPOCH_DAYS = 719_468
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _DATETIME_OFFSET = 0x80_0000_0000
 
+_YEAR_MAX = 9999
 _MONTH_DAYS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 ZERO_DATE_HINT = "capture the column `as_text`; or set zero_dates: null to have null in its place"
@@ -28,6 +29,10 @@ ZERO_DATE_HINT = "capture the column `as_text`; or set zero_dates: null to have 
 
 def zero_date() -> CodecError:
     return ZeroDateError("a date that is no day: 0000-00-00, or one like it", hint=ZERO_DATE_HINT)
+
+
+def _no_time() -> CodecError:
+    return CodecError("bytes that are no date or time", hint="report it with the server's version")
 
 
 def _is_leap(year: int) -> bool:
@@ -40,6 +45,8 @@ class ZeroDateError(CodecError):
 
 def days_of(year: int, month: int, day: int) -> int:
     """Days since 1970 in the proleptic Gregorian calendar."""
+    if year > _YEAR_MAX or month > 12:
+        raise _no_time()
     # 31 February can be stored, too, where the server is told to allow it
     if not month or not day or day > _MONTH_DAYS[month] + (month == 2 and _is_leap(year)):
         raise zero_date()
@@ -91,8 +98,10 @@ def datetime(fraction: int) -> Convert:
     def convert(v: bytes) -> int:
         n = int.from_bytes(v, "big") - offset
         whole = n >> shift
-        clock = (whole >> 12 & 31) * 3600 + (whole >> 6 & 63) * 60 + (whole & 63)
-        return _day_us(whole >> 17) + clock * 1_000_000 + (n & mask) * factor
+        hours, minutes, seconds, micros = whole >> 12 & 31, whole >> 6 & 63, whole & 63, (n & mask) * factor
+        if hours > 23 or minutes > 59 or seconds > 59 or micros > 999_999:
+            raise _no_time()
+        return _day_us(whole >> 17) + ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + micros
 
     return convert
 
@@ -119,7 +128,10 @@ def timestamp(fraction: int) -> Convert:
         n = int.from_bytes(v, "big")
         if not n >> shift:
             raise zero_date()
-        return (n >> shift) * 1_000_000 + (n & mask) * factor
+        micros = (n & mask) * factor
+        if micros > 999_999:
+            raise _no_time()
+        return (n >> shift) * 1_000_000 + micros
 
     return convert
 

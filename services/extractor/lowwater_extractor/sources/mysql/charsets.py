@@ -40,6 +40,21 @@ _MENDED: dict[str, dict[int, int]] = {
 _NO_LETTERS = {name: frozenset("\x80\uf8f0\uf8f1\uf8f2\uf8f3") for name in ("sjis", "cp932")}
 
 
+def check_utf8(v: bytes) -> None:
+    """Raises where text is none: MariaDB takes half letters (surrogates), which nobody else can read."""
+    try:
+        v.decode()
+    except UnicodeDecodeError as error:
+        raise no_utf8() from error
+
+
+def no_utf8() -> CodecError:
+    """The value itself stays out of the message."""
+    return CodecError(
+        "bytes that are no text in UTF-8", hint="fix the row's text, or make the column binary; then reset the position"
+    )
+
+
 class Charsets(Protocol):
     def charset(self, collation: int) -> str: ...
 

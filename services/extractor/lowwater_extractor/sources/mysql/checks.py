@@ -12,7 +12,7 @@ from lowwater_extractor.sources.mysql.connect import connect, quoted
 from lowwater_extractor.sources.mysql.cursor_setup import check_cursors
 from lowwater_extractor.sources.mysql.replication import register
 from lowwater_extractor.sources.mysql.server import Server, log_end
-from lowwater_extractor.sources.mysql.setup import tables_of
+from lowwater_extractor.sources.mysql.setup import keys_of, tables_of
 from lowwater_extractor.sources.mysql.visible import WRITERS
 
 MYSQL_MIN, MARIADB_MIN = (8, 0, 1), (10, 6, 0)
@@ -139,9 +139,27 @@ def _tables(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> I
     except LowwaterError as error:
         yield Check("tables", False, error.what, error.hint or "")
         return
+    yield _foreign_keys(config, source, catalogue, tables)
     keyless = sum(not table.key for table in tables)
     yield Check("tables", True, f"{len(tables)} tables{f', {keyless} of them not copied: no key' if keyless else ''}")
     yield _select(config, catalogue, tables)
+
+
+def _foreign_keys(
+    config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, tables: list[CatalogueTable]
+) -> Check:
+    """Only those of a log: what is read by its cursors, or whole, is read as it is."""
+    if not config.has_log:
+        return Check("foreign keys", True, "rows are not read from the log")
+    try:
+        keys = keys_of(config, source, catalogue, tables)
+    except LowwaterError as error:
+        return Check("foreign keys", False, error.what, error.hint or "")
+    count = len(keys.known.captured())
+    if not count:
+        return Check("foreign keys", True, "none changes rows of captured tables")
+    what = "written to the log" if keys.is_logged else "not in the log: those tables are copied again"
+    return Check("foreign keys", True, f"{count} change rows of captured tables, {what}")
 
 
 def _select(config: MysqlConfig, catalogue: DatabaseCatalogue, tables: list[CatalogueTable]) -> Check:

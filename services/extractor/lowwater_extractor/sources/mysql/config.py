@@ -62,6 +62,14 @@ class MysqlConfig(ModesConfig):
     zero_dates: Literal["stop", "null"] = Field(
         default="stop", description="what to do about 0000-00-00 and its like in columns that are not `as_text`"
     )
+    foreign_key_actions: Literal["refuse", "recopy"] = Field(
+        default="refuse",
+        description="captured tables whose rows InnoDB changes by ON DELETE / ON UPDATE actions, without the log: "
+        "refuse them, or copy them again when a parent's rows have changed",
+    )
+    foreign_key_recopy_seconds: float = Field(
+        default=60.0, ge=0, description="`recopy`: a table is not copied again more often than this"
+    )
     xa_at_start: Literal["wait", "leave_out"] = Field(
         default="wait", description="what to do about XA transactions that are prepared when capture begins"
     )

@@ -37,6 +37,16 @@ PASSED_OVER = frozenset(
 )  # fmt: skip
 COMPRESSED = frozenset((QUERY_COMPRESSED, *_COMPRESSED_ROWS))
 
+# settings of a session that come with a statement
+_SQL_MODE, _OLD_CATALOGUE, _CHARSET, _TIME_ZONE, _CATALOGUE = 1, 2, 4, 5, 6
+_VARIABLE_BYTES = {0: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1,
+                   20: 1, 128: 3, 129: 8}  # fmt: skip
+
+# how a transaction is compressed
+_ZSTD, _NOT_COMPRESSED = 0, 255
+#: of a compressed transaction, at once
+_UNPACK_BYTES = 1 << 20
+
 ARTIFICIAL = 0x20
 _IGNORABLE_FLAG = 0x80
 # of MariaDB's GTIDs
@@ -69,6 +79,16 @@ class Gtid(NamedTuple):
 class Query(NamedTuple):
     namespace: str
     text: bytes
+    #: settings of the session that ran it, packed
+    variables: bytes = b""
+
+
+class Session(NamedTuple):
+    """What a statement's meaning depends on."""
+
+    sql_mode: int = 0
+    #: of the statement's text; 0: not said
+    collation: int = 0
 
 
 class Rotate(NamedTuple):
@@ -137,6 +157,48 @@ def gtid(e: bytes) -> Gtid:
     return Gtid(f"{sid}:{number}" if e[4] == GTID else "", commit_ts_us)
 
 
+def tagged_gtid(e: bytes) -> Gtid:
+    """Of MySQL 8.3 and later: numbers of variable length, each field with its own number in front."""
+    sid, number, tag, commit_ts_us = b"", 0, b"", header(e).timestamp * 1_000_000
+    version, at = _variable(e, HEADER)
+    size, at = _variable(e, at)
+    _, at = _variable(e, at)
+    if version != 1 or size != len(e) - HEADER:
+        raise LogUnknownError(f"a GTID with a tag in a form that is not known: {e[:64].hex(' ')}")
+    while at < len(e):
+        field, at = _variable(e, at)
+        if field == 1:
+            values = []
+            for _ in range(16):
+                value, at = _variable(e, at)
+                values.append(value)
+            sid = bytes(values)
+        elif field == 3:
+            length, at = _variable(e, at)
+            tag, at = e[at : at + length], at + length
+        elif field <= 11:
+            value, at = _variable(e, at)
+            # numbers that may be negative have their sign in the lowest bit
+            number = value >> 1 if field == 2 else number
+            commit_ts_us = value if field == 6 else commit_ts_us
+        else:
+            # it may be ignored, and nothing that is needed comes after it
+            break
+    if len(sid) != 16 or number < 1 or not tag:
+        raise LogUnknownError(f"a GTID with a tag in a form that is not known: {e[:64].hex(' ')}")
+    return Gtid(f"{uuid.UUID(bytes=sid)}:{tag.decode()}:{number}", commit_ts_us)
+
+
+def _variable(e: bytes, at: int) -> tuple[int, int]:
+    """The lowest bits that are set say how many bytes follow the first one."""
+    first, more = e[at], 0
+    while more < 8 and first >> more & 1:
+        more += 1
+    if at + 1 + more > len(e):
+        raise struct.error("cut off")
+    return int.from_bytes(e[at : at + 1 + more], "little") >> min(more + 1, 8), at + 1 + more
+
+
 def maria_gtid(e: bytes) -> Gtid:
     """Seconds are all that MariaDB's log has of a commit's time."""
     head = header(e)
@@ -150,9 +212,31 @@ def maria_gtid(e: bytes) -> Gtid:
 
 def query(e: bytes) -> Query:
     names, variables = e[HEADER + 8], struct.unpack_from("<H", e, HEADER + 11)[0]
-    at = HEADER + 13 + variables
+    start = HEADER + 13
+    at = start + variables
     namespace = e[at : at + names].decode(errors="surrogateescape")
-    return Query(namespace, e[at + names + 1 :])
+    return Query(namespace, e[at + names + 1 :], e[start:at])
+
+
+def session(variables: bytes) -> Session:
+    """They have numbers, in no promised order; those that are needed come before any that is not known."""
+    sql_mode = collation = at = 0
+    while at < len(variables):
+        kind = variables[at]
+        at += 1
+        if kind == _SQL_MODE:
+            (sql_mode,) = struct.unpack_from("<Q", variables, at)
+        elif kind == _CHARSET:
+            (collation,) = struct.unpack_from("<H", variables, at)
+        if kind in _VARIABLE_BYTES:
+            at += _VARIABLE_BYTES[kind]
+        elif kind in (_CATALOGUE, _TIME_ZONE):
+            at += 1 + variables[at]
+        elif kind == _OLD_CATALOGUE:
+            at += 2 + variables[at]
+        else:
+            break
+    return Session(sql_mode, collation)
 
 
 def prepared(e: bytes) -> Prepared:
@@ -189,17 +273,20 @@ def _inflated(e: bytes, at: int) -> bytes:
         raise LogUnknownError(f"compressed by a method that is not known: {how}", hint="report it with the version")
     behind = at + 1 + (how & 7)
     size = int.from_bytes(e[at + 1 : behind], "big")
+    # no more than it says is unpacked
+    unpack = zlib.decompressobj()
     try:
-        found = zlib.decompress(e[behind:], bufsize=max(1, size))
+        found = unpack.decompress(e[behind:], size + 1)
     except zlib.error as error:
         raise LogCorruptError(f"a compressed event cannot be read: {error}") from error
-    if len(found) != size:
-        raise LogCorruptError(f"a compressed event of {len(found)} bytes says that it has {size}")
+    if len(found) != size or not unpack.eof:
+        raise LogCorruptError(f"a compressed event does not have the {size} bytes that it says")
     return found
 
 
 def payload(e: bytes) -> Iterator[bytes]:
-    """The events of a MySQL transaction that is compressed as a whole; they have no checksums of their own."""
+    """The events of a MySQL transaction that is compressed as a whole, unpacked one after the other: all of them may be
+    ten thousand times as large. They have no checksums of their own."""
     at, kind, size = HEADER, 0, -1
     while True:
         field, at = packed(e, at)
@@ -209,18 +296,37 @@ def payload(e: bytes) -> Iterator[bytes]:
         value, _ = packed(e, at)
         at += length
         kind, size = (value if field == 2 else kind), (value if field == 3 else size)
-    data = e[at:]
-    if kind == 0 and size >= 0:
-        # for those servers only that are told to compress
-        import pyarrow as pa
-
-        data = pa.Codec("zstd").decompress(data, size, asbytes=True)
-    elif kind != 255:
+    if kind == _ZSTD and size >= 0:
+        parts = _unpacked(e, at)
+    elif kind == _NOT_COMPRESSED:
+        parts, size = iter((e[at:],)), len(e) - at
+    else:
         raise LogUnknownError(f"a transaction compressed by a method that is not known: {kind}")
-    at = 0
-    while at < len(data):
-        (length,) = _U32(data, at + 9)
-        if length < HEADER or at + length > len(data):
-            raise struct.error("cut off")
-        yield data[at : at + length]
-        at += length
+    data = bytearray()
+    for part in parts:
+        data += part
+        size -= len(part)
+        at = 0
+        while len(data) - at >= HEADER:
+            (length,) = _U32(data, at + 9)
+            if length < HEADER:
+                raise struct.error("too short")
+            if at + length > len(data):
+                break
+            yield bytes(data[at : at + length])
+            at += length
+        del data[:at]
+    if data or size:
+        raise struct.error("cut off")
+
+
+def _unpacked(e: bytes, at: int) -> Iterator[bytes]:
+    # for those servers only that are told to compress
+    import pyarrow as pa
+
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(e).slice(at)), "zstd") as stream:
+            while part := stream.read(_UNPACK_BYTES):
+                yield part
+    except (OSError, pa.ArrowException) as error:
+        raise LogCorruptError(f"a compressed transaction cannot be read: {error}") from error

@@ -10,7 +10,8 @@ from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 
 
 class Group:
-    __slots__ = ("frames", "gtid", "is_begun", "is_covered", "is_standalone", "is_xa", "large", "size", "ts_us")
+    __slots__ = ("frames", "gtid", "is_begun", "is_covered", "is_standalone", "is_xa", "large", "size", "stale",
+                 "ts_us")  # fmt: skip
 
     def __init__(self, found: Gtid, *, is_covered: bool = False) -> None:
         self.gtid = found.gtid
@@ -24,6 +25,8 @@ class Group:
         #: bytes of `frames`
         self.size = 0
         self.large: Rows | None = None
+        #: tables whose rows it changes without saying which, and why
+        self.stale: dict[str, str] = {}
 
     @property
     def is_kept(self) -> bool:
@@ -67,5 +70,5 @@ class Group:
     def _with(self, held: Group | None) -> Group:
         made = Group(Gtid(self.gtid, self.ts_us), is_covered=self.is_covered)
         if held is not None:
-            made.frames, made.size, made.large = held.frames, held.size, held.large
+            made.frames, made.size, made.large, made.stale = held.frames, held.size, held.large, held.stale
         return made

@@ -14,6 +14,11 @@ from typing import NamedTuple, Protocol, Self
 
 from lowwater.errors import CodecError
 
+_UUID_LETTERS = 36
+_TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+#: what a set begins with that has tags: a mark in its first byte and in its last one
+_TAGGED = 1 | 1 << 56
+
 
 class Gtids(Protocol):
     """What has been read, by the names that the server gave."""
@@ -32,12 +37,12 @@ def _wrong(text: str) -> CodecError:
 
 
 class GtidSet:
-    """`3e11fa47-…:1-5:11-18,4350f323-…:7`, of MySQL."""
+    """`3e11fa47-…:1-5:11-18,4350f323-…:7`, of MySQL; of 8.3 and later also with tags, `3e11fa47-…:nightly:1-5`."""
 
     __slots__ = ("_ranges",)
 
     def __init__(self) -> None:
-        #: server → starts and ends (both included) of its ranges, in order, apart from one another
+        #: server, with its tag if it has one → starts and ends (both included) of its ranges, in order, apart
         self._ranges: dict[str, tuple[list[int], list[int]]] = {}
 
     @classmethod
@@ -47,9 +52,17 @@ class GtidSet:
             for part in filter(None, (p.strip() for p in text.replace("\n", "").split(","))):
                 server, *ranges = part.split(":")
                 name = str(uuid.UUID(server.strip()))
-                for one in ranges:
+                is_open = True
+                for one in (r.strip() for r in ranges):
+                    if _TAG.fullmatch(one):
+                        # what comes after a tag has it, up to the next one
+                        name, is_open = f"{name[:_UUID_LETTERS]}:{one.lower()}", True
+                        continue
                     start, _, end = one.partition("-")
                     found._add_range(name, int(start), int(end or start))
+                    is_open = False
+                if is_open and ranges:
+                    raise _wrong(text)
         except ValueError as error:
             raise _wrong(text) from error
         return found
@@ -108,9 +121,13 @@ class GtidSet:
 
     def encode(self) -> bytes:
         """As COM_BINLOG_DUMP_GTID takes it: ends are behind their ranges."""
-        parts = [struct.pack("<Q", len(self._ranges))]
+        is_tagged = any(len(server) > _UUID_LETTERS for server in self._ranges)
+        count = len(self._ranges)
+        parts = [struct.pack("<Q", _TAGGED | count << 8 if is_tagged else count)]
         for server, (starts, ends) in sorted(self._ranges.items()):
-            parts.append(uuid.UUID(server).bytes + struct.pack("<Q", len(starts)))
+            tag = server[_UUID_LETTERS + 1 :].encode()
+            parts.append(uuid.UUID(server[:_UUID_LETTERS]).bytes + (bytes([2 * len(tag)]) + tag if is_tagged else b""))
+            parts.append(struct.pack("<Q", len(starts)))
             parts += [struct.pack("<QQ", s, e + 1) for s, e in zip(starts, ends, strict=True)]
         return b"".join(parts)
 

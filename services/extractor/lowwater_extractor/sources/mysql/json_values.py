@@ -146,7 +146,8 @@ def double_text(x: float) -> str:
     sign = "-" if math.copysign(1.0, x) < 0 else ""
     if not bare:
         return f"{sign}0.0"
-    if not -_PLAIN_DIGITS < point <= _PLAIN_DIGITS:
+    # a number with digits behind the point is written out, however large it is
+    if point <= -_PLAIN_DIGITS or point > max(_PLAIN_DIGITS, len(bare) - 1):
         mantissa = bare[0] + (f".{bare[1:]}" if len(bare) > 1 else "")
         return f"{sign}{mantissa}e{point - 1}"
     if point <= 0:

@@ -40,6 +40,13 @@ def file_number(file: str) -> int:
     return int(number) if number.isdigit() else 0
 
 
+def version_of(text: str) -> tuple[int, int, int]:
+    """`9.7.4-2`, `10.11.18-MariaDB-log`; zeros where it says nothing."""
+    numbers = [int(part) if part.isdigit() else 0 for part in text.split("-")[0].split(".")]
+    major, minor, patch = [*numbers, 0, 0, 0][:3]
+    return major, minor, patch
+
+
 def parse_gtids(text: str | None, is_mariadb: bool) -> Gtids | None:
     if text is None:
         return None

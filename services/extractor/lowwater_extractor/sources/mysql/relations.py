@@ -11,23 +11,39 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from lowwater.codec.encoder import TableEncoder
+import structlog
+
+from lowwater.codec.encoder import TableEncoder, truncate_body
 from lowwater.codec.table import Column, TableSchema
 from lowwater.errors import CodecError, LogUnknownError, LowwaterError
 from lowwater_extractor.row_bytes import take_rows
 from lowwater_extractor.row_program import CREATE, DELETE, UPDATE, program
 from lowwater_extractor.source import Encoders, Frame
 from lowwater_extractor.sources.mysql import table_map as tm
-from lowwater_extractor.sources.mysql.charsets import Decoders
+from lowwater_extractor.sources.mysql.charsets import Decoders, check_utf8
+from lowwater_extractor.sources.mysql.foreign_keys import ForeignKeys
+from lowwater_extractor.sources.mysql.parents import Parent
+from lowwater_extractor.sources.mysql.place import version_of
 from lowwater_extractor.sources.mysql.row_code import InsertRows, ReadRow, compile_inserts, compile_read
 from lowwater_extractor.sources.mysql.table_map import TableMap, WireColumn
 from lowwater_extractor.sources.mysql.types import ColumnCode, Wanted, column_code
 
+#: the first MySQL that gives a bit to a YEAR among the signs of numbers
+YEAR_IN_SIGNS = (8, 0, 29)
+
 #: what reading bytes that are not of their type can raise
 _ERRORS = (CodecError, ValueError, ArithmeticError, IndexError, struct.error)
 
+_SEQUENCE = (
+    "next_not_cached_value", "minimum_value", "maximum_value", "start_value", "increment", "cache_size", "cycle_option",
+    "cycle_count",
+)  # fmt: skip
+
 #: the log has the old forms of what the catalogue calls by one name
 _OLD = {tm.DATETIME: tm.DATETIME2, tm.TIMESTAMP: tm.TIMESTAMP2, tm.TIME: tm.TIME2}
+
+
+_log = structlog.get_logger()
 
 
 class Catalogue(Protocol):
@@ -162,9 +178,6 @@ class Relation:
         self._check_end(at, end)
         return size
 
-    def truncate(self, ts_us: int) -> Frame:
-        return self.encoder.header, self.encoder.body("t", None, None, ts_us)
-
     def _add(self, out: list[Frame], body: bytes) -> int:
         out.append((self.encoder.header, body))
         return len(body)
@@ -250,37 +263,94 @@ def read_alone(codes: Sequence[ColumnCode], bitmap: bytes, present: Sequence[int
                 raise IndexError("cut off")
         if code.convert is not None:
             code.convert(value)
+        if code.is_utf8:
+            check_utf8(value)
 
 
 class RelationMaker:
     def __init__(
         self, source: str, catalogue: Catalogue, decoders: Decoders, encoders: Encoders, wanted: Wanted,
-        is_captured: Callable[[str], bool], *, is_mariadb: bool = False,
+        is_captured: Callable[[str], bool], *, is_mariadb: bool = False, version: str = "",
     ) -> None:  # fmt: skip
         self._source = source
         self._catalogue = catalogue
         self._decoders = decoders
         self._encoders = encoders
         self._wanted = wanted
-        self._is_captured = is_captured
+        self.is_captured = is_captured
         self._is_mariadb = is_mariadb
+        self._counts_year = is_mariadb
+        self.written_by(version)
         #: each table's last version
         self.seen: dict[str, TableSchema] = {}
+
+    def written_by(self, version: str) -> None:
+        """The server that wrote what comes next, by its own words: some meanings are of a version."""
+        self._counts_year = self._is_mariadb or version_of(version) >= YEAR_IN_SIGNS
 
     def relation(self, body: bytes) -> Relation | None:
         """Of a table map; None: the table is not captured."""
         namespace, table, _ = tm.table_name(body)
-        if not self._is_captured(f"{namespace}.{table}"):
+        if not self.is_captured(f"{namespace}.{table}"):
             return None
-        found = tm.parse(body, is_mariadb=self._is_mariadb)
-        return self._make(found if found.is_full else self._filled_in(found))
+        if "." in namespace:
+            raise LogUnknownError(
+                f"the database {namespace} has a dot in its name", source=self._source,
+                hint="its tables cannot be told from others: take them out of `tables`",
+            )  # fmt: skip
+        found = self._parsed(body)
+        return None if _is_sequence(found) else self._make(found)
 
-    def named(self, namespace: str, table: str) -> Relation | None:
-        """As the catalogue has it, for what comes without a table map: TRUNCATE."""
-        if not self._is_captured(f"{namespace}.{table}"):
+    def _parsed(self, body: bytes) -> TableMap:
+        found = tm.parse(body, counts_year=self._counts_year)
+        return found if found.is_full else self._filled_in(found)
+
+    def parent(self, body: bytes, keys: ForeignKeys) -> Parent | None:
+        namespace, table, _ = tm.table_name(body)
+        name = f"{namespace}.{table}"
+        if not keys.is_parent(name):
             return None
-        found = self._catalogue.table(namespace, table)
-        return None if found is None else self._make(found)
+        codes: list[ColumnCode] = []
+        names: list[str] = []
+        try:
+            found = self._parsed(body)
+            codes = [column_code(column, f"{name}.{column.name}", self._decoders, Wanted()) for column in found.columns]
+            names = [column.name for column in found.columns]
+        except LowwaterError as error:
+            _log.info(
+                "every update of a parent counts as one of its key", source=self._source, table=name, why=error.what
+            )
+        return Parent(name, keys, codes, names)
+
+    def statement_text(self, data: bytes, collation: int) -> str:
+        """A statement has the character set of the client that sent it."""
+        charset = self._decoders.charset(collation) if collation else "utf8mb4"
+        try:
+            decoder = self._decoders.decoder(charset)
+            return data.decode(errors="surrogateescape") if decoder is None else str(decoder(data))
+        except CodecError as error:
+            raise LogUnknownError(
+                f"a statement in the character set {charset} that cannot be read", source=self._source, hint=error.hint
+            ) from error
+
+    # -- what comes without a table map ------------------------------------------------------------------
+
+    def captured_in(self, namespace: str) -> list[str]:
+        known = {*self.seen, *self._encoders.known()}
+        return sorted(name for name in known if name.partition(".")[0] == namespace and self.is_captured(name))
+
+    def truncated(self, table: str, ts_us: int) -> Frame | None:
+        """Under the last version that was published: that the rows are gone is the same in all of them."""
+        if (version := self.seen.get(table)) is not None:
+            encoder = self._encoders.encoder(version)
+            return encoder.header, encoder.body("t", None, None, ts_us)
+        if (header := self._encoders.last_header(table)) is not None:
+            return header, truncate_body(ts_us)
+        found = self._catalogue.table(*table.split(".", 1))
+        if found is None or _is_sequence(found):
+            return None
+        relation = self._make(found)
+        return relation.encoder.header, relation.encoder.body("t", None, None, ts_us)
 
     def _make(self, found: TableMap) -> Relation:
         where = f"{found.namespace}.{found.table}"
@@ -324,6 +394,11 @@ class RelationMaker:
             )  # fmt: skip
         collation = in_log.collation if in_log.collation and in_log.type not in (tm.ENUM, tm.SET) else now.collation
         return replace(in_log, name=now.name, labels=now.labels, collation=collation)
+
+
+def _is_sequence(found: TableMap) -> bool:
+    """A sequence of MariaDB is a table with one row, which is nobody's data."""
+    return not found.key and tuple(column.name for column in found.columns) == _SEQUENCE
 
 
 def shape(

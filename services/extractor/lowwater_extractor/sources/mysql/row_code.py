@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lowwater_extractor.sources.mysql.charsets import check_utf8
 from lowwater_extractor.sources.mysql.types import ColumnCode
 
 #: (event, place of the row) → values of the table's columns, place behind the row
@@ -48,7 +49,7 @@ def compile_inserts(
 
 
 def _run(lines: list[str], codes: Sequence[ColumnCode], scope: dict[str, Any]) -> dict[str, Any]:
-    scope |= {"F": int.from_bytes, **{f"c{i}": code.convert for i, code in enumerate(codes)}}
+    scope |= {"F": int.from_bytes, "U": check_utf8, **{f"c{i}": code.convert for i, code in enumerate(codes)}}
     for i, line in enumerate(lines):
         if (start := line.find("`")) >= 0:
             # a format between these marks becomes a struct's own reader
@@ -103,8 +104,10 @@ def _one(i: int, code: ColumnCode) -> list[str]:
     n = code.length_bytes
     size = "m[p]" if n == 1 else "(m[p] | m[p + 1] << 8)" if n == 2 else f"F(m[p:p + {n}], 'little')"
     value = f"m[p + {n}:e]"
+    checked = [f"if not v{i}.isascii(): U(v{i})"] if code.is_utf8 else []
     return [
         f"e = p + {n} + {size}",
         f"v{i} = {value if code.convert is None else f'c{i}({value})'}",
+        *checked,
         "p = e",
     ]

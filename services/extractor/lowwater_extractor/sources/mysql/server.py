@@ -10,12 +10,12 @@ from pymysql.connections import Connection
 from lowwater.errors import SourceError, StartRefusedError
 from lowwater_extractor.sources.mysql.config import MysqlConfig
 from lowwater_extractor.sources.mysql.connect import query
-from lowwater_extractor.sources.mysql.place import Place
+from lowwater_extractor.sources.mysql.place import Place, version_of
 
 VARIABLES = (
     "version", "log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options",
     "gtid_mode", "server_id", "server_uuid", "binlog_checksum", "binlog_expire_logs_seconds", "expire_logs_days",
-    "gtid_strict_mode", "gtid_domain_id",
+    "gtid_strict_mode", "gtid_domain_id", "lower_case_table_names", "innodb_native_foreign_keys",
 )  # fmt: skip
 
 
@@ -33,9 +33,7 @@ class Server:
 
     @property
     def version(self) -> tuple[int, int, int]:
-        numbers = self.version_text.split("-")[0].split(".")
-        major, minor, patch = (int(n) for n in [*numbers, "0", "0"][:3])
-        return major, minor, patch
+        return version_of(self.version_text)
 
     @property
     def has_gtids(self) -> bool:

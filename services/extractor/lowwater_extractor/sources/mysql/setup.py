@@ -11,6 +11,8 @@ from lowwater.times import now_us
 from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.sources.mysql.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.mysql.config import MysqlConfig
+from lowwater_extractor.sources.mysql.ddl import Keys
+from lowwater_extractor.sources.mysql.foreign_keys import HINT, ForeignKeys, find_keys, is_done_by_server
 from lowwater_extractor.sources.mysql.gtid import GtidSet
 from lowwater_extractor.sources.mysql.place import Ahead, Resume, file_number
 from lowwater_extractor.sources.mysql.server import Server, log_end, read_from_now
@@ -19,18 +21,26 @@ from lowwater_extractor.sources.mysql.types import Wanted
 #: the note of what a poll handed over, see `Ahead`
 AHEAD = "ahead"
 
+#: kinds of what the catalogue lists among the tables
+NO_TABLES = ("VIEW", "SYSTEM VIEW", "SEQUENCE")
+
 _log = structlog.get_logger()
 
 
 def tables_of(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> list[CatalogueTable]:
     """Those that the config names; raises where one cannot be captured."""
-    found = [t for t in catalogue.tables(lambda name: is_wanted(config.tables, name)) if t.kind != "VIEW"]
+    found = [t for t in catalogue.tables(lambda name: is_wanted(config.tables, name)) if t.kind not in NO_TABLES]
     names = {table.name for table in found}
     missing = [name for name in config.tables if not name.endswith(".*") and name not in names]
     if missing or not found:
         raise SourceError(
             f"no such table: {', '.join(missing or config.tables)}", source=source,
             hint="tables are `database.table` or `database.*`; a view has no log: mode: incremental reads it",
+        )  # fmt: skip
+    if dotted := sorted({table.map.namespace for table in found if "." in table.map.namespace}):
+        raise StartRefusedError(
+            f"the database {dotted[0]} has a dot in its name", source=source,
+            hint="its tables cannot be told from others: take them out of `tables`",
         )  # fmt: skip
     if versioned := [table.name for table in found if table.kind == "SYSTEM VERSIONED"]:
         raise StartRefusedError(
@@ -46,10 +56,31 @@ def tables_of(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) ->
     return found
 
 
+def keys_of(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, tables: list[CatalogueTable]) -> Keys:
+    """Foreign keys that change captured rows; refused where nothing of that is in the log, unless the operator has said
+    what to do about it."""
+    found = ForeignKeys(
+        find_keys(catalogue, [table.name for table in tables], source), lambda name: is_wanted(config.tables, name)
+    )
+    is_refused, is_logged = config.foreign_key_actions == "refuse", is_done_by_server(catalogue.server)
+    if is_refused and not is_logged and (keys := found.captured()):
+        raise StartRefusedError(
+            f"foreign keys change rows without the log: {', '.join(map(str, keys[:5]))}"
+            f"{f' and {len(keys) - 5} more' if len(keys) > 5 else ''}",
+            source=source, hint=HINT,
+        )  # fmt: skip
+    return Keys(found, is_refused=is_refused, is_logged=is_logged)
+
+
 def check_settings(server: Server, source: str) -> None:
     """What the log must have, whatever else: without it changes would be missing or wrong."""
     if server.get("log_bin").upper() not in ("ON", "1"):
         raise StartRefusedError("the server writes no binary log", source=source, hint="start it with log_bin")
+    if server.get("lower_case_table_names") == "2":
+        raise StartRefusedError(
+            "lower_case_table_names is 2: the same table may have several names in the log", source=source,
+            hint="capture a server that is not on macOS, where it is 0 or 1",
+        )  # fmt: skip
     if server.get("binlog_format").upper() != "ROW":
         raise StartRefusedError(
             f"binlog_format is {server.get('binlog_format')}", source=source,

@@ -24,7 +24,15 @@ from lowwater_extractor.sources.mysql.cursor_setup import find_cursored
 from lowwater_extractor.sources.mysql.incremental import open_stream
 from lowwater_extractor.sources.mysql.place import Resume
 from lowwater_extractor.sources.mysql.relations import shape
-from lowwater_extractor.sources.mysql.setup import begin, check_settings, go_on, tables_of, wanted_of
+from lowwater_extractor.sources.mysql.setup import (
+    NO_TABLES,
+    begin,
+    check_settings,
+    go_on,
+    keys_of,
+    tables_of,
+    wanted_of,
+)
 from lowwater_extractor.sources.mysql.stream import MysqlStream
 from lowwater_extractor.sources.mysql.view import RangesView
 
@@ -63,7 +71,7 @@ class Mysql:
                 return [table.schema for table in find_cursored(self.config, self.name, catalogue)]
             found = catalogue.tables(lambda name: is_wanted(self.config.tables, name))
             decoders, wanted = Decoders(catalogue), wanted_of(self.config)
-            return [shape(table.map, self.name, decoders, wanted)[0] for table in found if table.kind != "VIEW"]
+            return [shape(table.map, self.name, decoders, wanted)[0] for table in found if table.kind not in NO_TABLES]
         finally:
             catalogue.close()
 
@@ -81,14 +89,17 @@ class Mysql:
         try:
             server = catalogue.server
             check_settings(server, self.name)
-            tables_of(self.config, self.name, catalogue)
+            tables = tables_of(self.config, self.name, catalogue)
             if resumes:
                 resume = Resume.unpack(resumes[THREAD])
                 go_on(resume, self.name, catalogue, gtids=server.uses_gtids(self.config, self.name))
                 resume = resume.on(server.identity)
             else:
                 resume = begin(self.config, self.name, catalogue)
-            self._stream = MysqlStream(self.config, self.name, catalogue, encoders, resume, announce=not resumes)
+            self._stream = MysqlStream(
+                self.config, self.name, catalogue, encoders, resume, announce=not resumes,
+                keys=keys_of(self.config, self.name, catalogue, tables),
+            )  # fmt: skip
         except BaseException:
             catalogue.close()
             raise
@@ -110,7 +121,10 @@ class Mysql:
     def begin_view(self, tables: Sequence[str]) -> TableView:
         if self._is_incremental:
             return NoView(self.name, tables)
-        return RangesView(self.config, self.name, tables, lambda: self._stream.read_to if self._stream else None)
+        stream = self._stream
+        if stream is None:
+            return RangesView(self.config, self.name, tables, lambda: None)
+        return RangesView(self.config, self.name, tables, lambda: stream.read_to, stream.is_due)
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
         # Arrow is for those who copy

@@ -17,10 +17,12 @@ from lowwater.positions import Order
 from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.sources.mysql import metrics
+from lowwater_extractor.sources.mysql.altered import AlteredTables
 from lowwater_extractor.sources.mysql.assemble import THREAD, Assembler
 from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.mysql.charsets import Decoders
 from lowwater_extractor.sources.mysql.config import MysqlConfig
+from lowwater_extractor.sources.mysql.ddl import Ddl, Keys
 from lowwater_extractor.sources.mysql.place import Place, Resume
 from lowwater_extractor.sources.mysql.relations import RelationMaker
 from lowwater_extractor.sources.mysql.replication import Replication
@@ -35,7 +37,7 @@ MOVE_SECONDS = 1.0
 class MysqlStream:
     def __init__(
         self, config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, encoders: Encoders, resume: Resume, *,
-        announce: bool,
+        announce: bool, keys: Keys | None = None,
     ) -> None:  # fmt: skip
         self._config = config
         self._source = source
@@ -53,17 +55,23 @@ class MysqlStream:
             wanted,
             lambda name: is_wanted(config.tables, name),
             is_mariadb=server.is_mariadb,
+            version=server.version_text,
         )
         self.seen = maker.seen
         #: what may be published behind the position that is durable
         self._ahead = ahead_of(encoders.notes, resume)
+        self._stale = AlteredTables(source, encoders.notes)
         self._assembler = Assembler(
             source, maker, self._space, config.spill_bytes_max, resume,
             is_mariadb=server.is_mariadb, ahead=self._ahead,
             leaves_out=config.xa_at_start == "leave_out",
+            ddl=Ddl(maker, self._stale, keys, is_lower=server.get("lower_case_table_names") == "1"),
         )  # fmt: skip
         self._replication = Replication(config, source, server, resume.start)
         self._resume = resume.pack()
+        self._keys = keys or Keys()
+        #: when a copy of each table that foreign keys change was planned last
+        self._planned: dict[str, float] = {}
         self._is_empty = False
         #: where the server's log ended when it was asked last
         self._server_end: Place | None = None
@@ -74,6 +82,16 @@ class MysqlStream:
     def read_to(self) -> Place:
         """What has been read: names where there are some, and the place in the log."""
         return self._assembler.resume.place
+
+    def is_due(self, table: str) -> bool:
+        """Whether a copy may be planned now: of children that foreign keys change, not too often."""
+        if self._keys.is_logged or not any(key.child == table for key in self._keys.known.captured()):
+            return True
+        now, planned = time.monotonic(), self._planned.get(table)
+        if planned is not None and now - planned < self._config.foreign_key_recopy_seconds:
+            return False
+        self._planned[table] = now
+        return True
 
     def poll(self, held: frozenset[int]) -> Polled:
         if self._announce:
@@ -95,7 +113,7 @@ class MysqlStream:
         found, assembler.committed = assembler.committed, []
         left_out, assembler.left_out = assembler.left_out, []
         names, assembler.names = assembler.names, []
-        notes: dict[str, bytes] = {}
+        notes = self._stale.notes()
         self._ahead.add(before, names)
         if found and self._before.place.gtids is not None:
             if before + len(names) != assembler.count:
@@ -105,7 +123,7 @@ class MysqlStream:
                 )  # fmt: skip
             notes[AHEAD] = self._ahead.pack()
         mark = ThreadMark(THREAD, Order.mark(assembler.count), self._resume, ThreadState.OPEN, self._at_end())
-        return Polled(found, {THREAD: mark}, left_out, notes)
+        return Polled(found, {THREAD: mark}, left_out, notes, self._stale.found)
 
     def _check_file(self) -> None:
         """A file of the same name that was begun at another time is another file."""

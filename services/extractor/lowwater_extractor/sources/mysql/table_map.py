@@ -80,7 +80,8 @@ def table_name(body: bytes) -> tuple[str, str, int]:
     return namespace, body[at + 1 : at + 1 + size].decode(), at + size + 2
 
 
-def parse(body: bytes, *, is_mariadb: bool = False) -> TableMap:
+def parse(body: bytes, *, counts_year: bool = False) -> TableMap:
+    """`counts_year`: whether the server that wrote it gives a bit to a YEAR among the signs of numbers."""
     namespace, table, at = table_name(body)
     count, at = packed(body, at)
     types = body[at : at + count]
@@ -89,9 +90,7 @@ def parse(body: bytes, *, is_mariadb: bool = False) -> TableMap:
     at += size + (count + 7) // 8
     if len(columns) != count or at > len(body):
         raise struct.error("cut off")
-    # MariaDB says of a YEAR, too, that it has no sign
-    signed = _NUMERIC | {YEAR} if is_mariadb else _NUMERIC
-    return _with_metadata(TableMap(namespace, table, tuple(columns)), body, at, signed)
+    return _with_metadata(TableMap(namespace, table, tuple(columns)), body, at, counts_year)
 
 
 def _columns(types: bytes, metadata: bytes, where: str) -> Iterator[WireColumn]:
@@ -128,7 +127,7 @@ def _string(first: int, second: int) -> WireColumn:
     return WireColumn(first, second)
 
 
-def _with_metadata(found: TableMap, body: bytes, at: int, signed: frozenset[int]) -> TableMap:
+def _with_metadata(found: TableMap, body: bytes, at: int, counts_year: bool) -> TableMap:
     columns = list(found.columns)
     key: tuple[int, ...] = ()
     has_names = False
@@ -141,9 +140,8 @@ def _with_metadata(found: TableMap, body: bytes, at: int, signed: frozenset[int]
         match kind:
             case 1:  # _SIGNEDNESS
                 has_signs = True
-                numeric = [n for n, c in enumerate(columns) if c.type in signed]
-                for place, n in enumerate(numeric):
-                    columns[n] = replace(columns[n], is_unsigned=bool(value[place >> 3] & 128 >> (place & 7)))
+                for n, is_unsigned in _signs(columns, value, counts_year, f"{found.namespace}.{found.table}"):
+                    columns[n] = replace(columns[n], is_unsigned=is_unsigned)
             case 2 | 10:  # default character sets
                 _set_collations(columns, CHARACTER if kind == _DEFAULT_CHARSET else _LABELLED, _defaulted(value))
             case 3 | 11:
@@ -166,6 +164,27 @@ def _with_metadata(found: TableMap, body: bytes, at: int, signed: frozenset[int]
                 # was given, so it is passed over by right
                 pass
     return replace(found, columns=tuple(columns), is_full=has_names, has_signs=has_signs, key=key)
+
+
+def _signs(columns: list[WireColumn], value: bytes, counts_year: bool, where: str) -> list[tuple[int, bool]]:
+    """Which columns are without a sign. MySQL before 8.0.29 gives bits to numbers only, later ones and MariaDB also to
+    a YEAR, whose bit is then always set; bits without a column never are. So the bits mostly tell it by themselves, and
+    the server's version decides where they fit both ways."""
+    bits = "".join(f"{byte:08b}" for byte in value)
+    fits: dict[bool, list[tuple[int, bool]]] = {}
+    for with_year in (False, True):
+        counted = [n for n, c in enumerate(columns) if c.type in _NUMERIC or (with_year and c.type == YEAR)]
+        used, spare = bits[: len(counted)], bits[len(counted) :]
+        signs = [(n, bit == "1") for n, bit in zip(counted, used, strict=False)]
+        has_years = all(is_unsigned for n, is_unsigned in signs if columns[n].type == YEAR)
+        if len(value) == (len(counted) + 7) // 8 and "1" not in spare and has_years:
+            fits[with_year] = signs
+    if not fits:
+        raise LogUnknownError(
+            f"the signs of the numbers of {where} do not fit: {len(value)} bytes for {len(columns)} columns",
+            hint="report it with the server's version",
+        )
+    return fits[counts_year] if counts_year in fits else fits[not counts_year]
 
 
 def _numbers(value: bytes) -> Iterator[int]:

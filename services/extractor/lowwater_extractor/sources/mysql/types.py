@@ -38,6 +38,8 @@ class ColumnCode:
     convert: Callable[[Any], Any] | None = None
     #: the same in a program, where there is a quick way
     quick: bytes = b""
+    #: of text that is taken as it is: it must be UTF-8
+    is_utf8: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +142,10 @@ def _text(column: WireColumn, where: str, decoders: Decoders) -> ColumnCode:
     elif column.type == tm.STRING:
         convert = bv.padded(column.size)
     type_ = t.BYTES if charset == BINARY else t.STRING
-    # what is UTF-8 already, and bytes, are copied as they are
-    code = quick(What.COUNTED, length_bytes) if convert is None else b""
-    return ColumnCode(type_, length_bytes=length_bytes, convert=convert, quick=code)
+    # what is UTF-8 already, and bytes, are copied as they are; but MariaDB takes half letters (surrogates) for text
+    is_text = charset != BINARY
+    code = quick(What.UTF8 if is_text else What.COUNTED, length_bytes) if convert is None else b""
+    return ColumnCode(type_, "", length_bytes, convert, code, is_utf8=is_text and convert is None)
 
 
 def _length_bytes(column: WireColumn) -> int:

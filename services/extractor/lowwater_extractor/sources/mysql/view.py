@@ -33,14 +33,17 @@ _ROWS = "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %
 
 
 class RangesView:
-    """`read_to`: how far the stream has read now; None where there is none."""
+    """`read_to`: how far the stream has read now; None where there is none. `is_due`: whether a table may be planned
+    now; one that may not is asked for again."""
 
     def __init__(
-        self, config: MysqlConfig, source: str, tables: Sequence[str], read_to: Callable[[], Place | None]
-    ) -> None:
+        self, config: MysqlConfig, source: str, tables: Sequence[str], read_to: Callable[[], Place | None],
+        is_due: Callable[[str], bool] = lambda _: True,
+    ) -> None:  # fmt: skip
         self._config = config
         self._source = source
         self._read_to = read_to
+        self._is_due = is_due
         self._left = list(tables)
         self._catalogue = DatabaseCatalogue(config, source)
         self._planning: Iterator[list[Key] | None] | None = None
@@ -60,12 +63,23 @@ class RangesView:
         found: list[PlannedTable] = []
         until = time.monotonic() + STEP_SECONDS
         while self._left and len(found) < tables_max and time.monotonic() < until:
+            if self._planning is None and not self._take_due():
+                break
             planned = self._step(self._left[0])
             if planned is not None:
                 found.append(planned)
                 self._left.pop(0)
                 self._planning = self._current = None
         return found
+
+    def _take_due(self) -> bool:
+        """The next one that may be planned now, in front of those that may not."""
+        name = next((name for name in self._left if self._is_due(name)), None)
+        if name is None:
+            return False
+        self._left.remove(name)
+        self._left.insert(0, name)
+        return True
 
     def _step(self, name: str) -> PlannedTable | None:
         namespace, table = name.split(".", 1)

@@ -1,0 +1,168 @@
+"""Foreign keys whose actions are not in the log: refused, or their children are copied again.
+
+On MySQL 9.6 and later the changes are in the log.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.integration.mysql.reading import reading, source_of
+from tests.mysql import MysqlDatabase, NewMysql, connect, run
+
+from lowwater.errors import LogUnknownError, StartRefusedError
+
+_PARENT = "CREATE TABLE parent (id int PRIMARY KEY, code int UNIQUE, note varchar(20))"
+_CHILD = "CREATE TABLE child (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)"
+_GRANDCHILD = (
+    "CREATE TABLE grandchild (id int PRIMARY KEY, c int, FOREIGN KEY (c) REFERENCES child (id) ON DELETE SET NULL)"
+)
+_CODED = "CREATE TABLE coded (id int PRIMARY KEY, c int, FOREIGN KEY (c) REFERENCES parent (code) ON UPDATE CASCADE)"
+_PLAIN = "CREATE TABLE plain (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES parent (id))"
+_BEFORE_9_6 = pytest.mark.parametrize("mysql_server", ["mysql-8.0", "mariadb-10.11", "mariadb-11.8"], indirect=True)
+_FROM_9_6 = pytest.mark.parametrize("mysql_server", ["mysql-9"], indirect=True)
+
+
+def _stale(database: MysqlDatabase, *names: str) -> set[str]:
+    return {f"{database.name}.{name}" for name in names}
+
+
+@_BEFORE_9_6
+def test_foreign_key_actions_without_the_log_are_refused_with_a_hint(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute(_PARENT, _PLAIN)
+    with reading(mysql_database) as read:
+        mysql_database.execute(_CHILD)
+        with pytest.raises(LogUnknownError, match="has a foreign key to") as stopped:
+            read.new()
+        assert "foreign_key_actions: recopy" in str(stopped.value.hint)
+    with pytest.raises(StartRefusedError, match=rf"{mysql_database.name}\.child") as refused, reading(mysql_database):
+        pass
+    assert "foreign_key_actions: recopy" in str(refused.value.hint)
+    (check,) = [check for check in source_of(mysql_database).check() if check.name == "foreign keys"]
+    assert not check.is_good
+    (check,) = [c for c in source_of(mysql_database, foreign_key_actions="recopy").check() if c.name == "foreign keys"]
+    assert check.is_good
+    # a parent alone loses nothing
+    with reading(mysql_database, tables=[f"{mysql_database.name}.{name}" for name in ("parent", "lowwater_marker")]):
+        pass
+
+
+@_BEFORE_9_6
+def test_user_who_may_only_select_is_refused_too(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute(_PARENT, _CHILD)
+    with connect(mysql_database.server) as connection:
+        run(connection, "CREATE USER IF NOT EXISTS only@'%' IDENTIFIED BY 'x'")
+        run(connection, "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO only@'%'")
+        if mysql_database.is_mariadb:
+            run(connection, "GRANT BINLOG MONITOR ON *.* TO only@'%'")
+        run(connection, f"GRANT SELECT ON `{mysql_database.name}`.* TO only@'%'")
+    source = source_of(mysql_database, user="only", password="${env:LOWWATER_TEST_PASSWORD}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOWWATER_TEST_PASSWORD", "x")
+        (check,) = [check for check in source.check() if check.name == "foreign keys"]
+    assert not check.is_good
+    assert "child" in check.what
+
+
+@_BEFORE_9_6
+def test_deleted_parent_names_its_children_stale_and_their_children(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute(_PARENT, _CHILD, _GRANDCHILD, _CODED, _PLAIN)
+    mysql_database.execute(
+        "INSERT INTO parent VALUES (1, 10, 'a'), (2, 20, 'b'), (3, 30, 'c')", "INSERT INTO child VALUES (1, 1), (2, 2)",
+        "INSERT INTO grandchild VALUES (1, 1)", "INSERT INTO coded VALUES (1, 20)",
+    )  # fmt: skip
+    with reading(mysql_database, foreign_key_actions="recopy") as read:
+        mysql_database.execute("UPDATE parent SET note = 'x'", "INSERT INTO parent VALUES (4, 40, 'd')")
+        read.new()
+        assert not read.stale
+        mysql_database.execute("SET foreign_key_checks = 0", "DELETE FROM parent WHERE id = 3")
+        read.new()
+        assert not read.stale
+        mysql_database.execute("DELETE FROM parent WHERE id = 1")
+        read.new()
+        assert set(read.stale) == _stale(mysql_database, "child", "grandchild")
+        first = dict(read.stale)
+        mysql_database.execute("UPDATE parent SET code = 21 WHERE code = 20")
+        read.new()
+        assert set(read.stale) == _stale(mysql_database, "child", "grandchild", "coded")
+        assert "parent changed" in read.reason(f"{mysql_database.name}.coded")
+        assert {name: order for name, order in read.stale.items() if name in first} == first
+
+
+@_BEFORE_9_6
+def test_parent_that_is_not_captured_names_its_children_stale(mysql_database: MysqlDatabase) -> None:
+    outside = MysqlDatabase(mysql_database.server)
+    try:
+        outside.execute(_PARENT, "INSERT INTO parent VALUES (1, 10, 'a'), (2, 20, 'b')")
+        with reading(mysql_database, foreign_key_actions="recopy") as read:
+            mysql_database.execute(
+                "CREATE TABLE c (id int PRIMARY KEY, p int, k int, "
+                f"FOREIGN KEY (p) REFERENCES {outside.name}.parent (id) ON DELETE CASCADE, "
+                f"FOREIGN KEY (k) REFERENCES {outside.name}.parent (code) ON UPDATE SET NULL)",
+                "INSERT INTO c VALUES (1, 1, 20)",
+            )
+            outside.execute("UPDATE parent SET note = 'x'")
+            read.new()
+            assert not read.stale
+            outside.execute("UPDATE parent SET code = 21 WHERE code = 20")
+            read.new()
+            assert set(read.stale) == _stale(mysql_database, "c")
+            # a child that follows its renamed parent
+            outside.execute("RENAME TABLE parent TO elder", "DELETE FROM elder WHERE id = 1")
+            before = dict(read.stale)
+            read.new()
+            assert read.stale != before
+    finally:
+        mysql_database.drop()
+        outside.drop()
+
+
+@_BEFORE_9_6
+def test_rolled_back_delete_of_a_parent_names_nothing(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute(_PARENT, _CHILD, "INSERT INTO parent VALUES (1, 10, 'a')")
+    with reading(mysql_database, foreign_key_actions="recopy") as read:
+        mysql_database.execute("BEGIN", "DELETE FROM parent", "ROLLBACK")
+        read.new()
+        assert not read.stale
+        mysql_database.execute("XA START 'x'", "DELETE FROM parent", "XA END 'x'", "XA PREPARE 'x'")
+        read.new()
+        assert not read.stale
+        mysql_database.execute("XA COMMIT 'x'")
+        read.new()
+        assert set(read.stale) == _stale(mysql_database, "child")
+
+
+@_FROM_9_6
+def test_foreign_key_actions_are_in_the_log_of_new_servers(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute(_PARENT, _CHILD, _GRANDCHILD, "INSERT INTO parent VALUES (1, 10, 'a')",
+                           "INSERT INTO child VALUES (7, 1)", "INSERT INTO grandchild VALUES (9, 7)")  # fmt: skip
+    with reading(mysql_database) as read:
+        mysql_database.execute("DELETE FROM parent")
+        assert sorted((c.op, c.table) for c in read.one()) == [("d", "child"), ("d", "parent"), ("u", "grandchild")]
+        assert not read.stale
+
+
+def test_new_server_that_leaves_foreign_keys_to_the_engine_is_refused(new_mysql: NewMysql) -> None:
+    server = new_mysql(flavour="mysql-9", settings={"innodb-native-foreign-keys": "ON"})
+    server.start()
+    database = MysqlDatabase(server, "shop")
+    database.execute(_PARENT, _CHILD, "INSERT INTO parent VALUES (1, 10, 'a')", "INSERT INTO child VALUES (7, 1)")
+    with pytest.raises(StartRefusedError, match="foreign keys change rows without the log"), reading(database):
+        pass
+    with reading(database, foreign_key_actions="recopy") as read:
+        database.execute("DELETE FROM parent")
+        assert [(c.op, c.table) for c in read.one()] == [("d", "parent")]
+        assert set(read.stale) == _stale(database, "child")
+
+
+@_BEFORE_9_6
+def test_children_are_not_copied_again_more_often_than_configured(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute(_PARENT, _CHILD)
+    with reading(mysql_database, foreign_key_actions="recopy", foreign_key_recopy_seconds=600) as read:
+        child, parent = (f"{mysql_database.name}.{name}" for name in ("child", "parent"))
+        view = read.source.begin_view([child])
+        assert [planned.table.table for planned in view.plan(10)] == ["child"]
+        view.close()
+        view = read.source.begin_view([child, parent])
+        assert [planned.table.table for planned in view.plan(10)] == ["parent"]
+        assert view.plan(10) == []
+        view.close()
