@@ -99,6 +99,7 @@ class SimulatedOracle:
         self.in_doubt: list[tuple[int, int, int]] = []
         self.dead: list[tuple[int, int, int]] = []
         self.pdb, self.container = "", 0
+        self.container_uid, self.pdb_incarnation = 1385559638, 1
         #: further questions → their answers
         self.answers: dict[str, Rows] = {}
         #: what the user may not read or run: parts of statements
@@ -249,6 +250,7 @@ class SimulatedOracle:
             d.SQL_SCN: self._current_scn, d.SQL_DATABASE: self._database, d.SQL_THREADS: self._threads,
             d.SQL_ONLINE: self._online, d.SQL_ARCHIVED: self._archived, d.SQL_ARCHIVED_ONE: self._archived_one,
             d.SQL_ENDED: self._ended, d.SQL_OPEN: self._open, d.SQL_CONTAINER: self._container,
+            d.SQL_PDB: self._pdb, d.SQL_PDB_INCARNATION: self._pdb_incarnation,
             d.SQL_INSTANCES: self._instances, d.SQL_IN_DOUBT: self._in_doubt, d.SQL_DEAD: self._dead,
         }  # fmt: skip
         self._check_granted(sql)
@@ -315,6 +317,12 @@ class SimulatedOracle:
 
     def _dead(self) -> Rows:
         return [(*xid, self.container) for xid in self.dead]
+
+    def _pdb(self, name: str) -> Rows:
+        return [(self.container_uid, self.container)] if name == self.pdb else []
+
+    def _pdb_incarnation(self, container: int) -> Rows:
+        return [(self.pdb_incarnation,)]
 
     def _container(self, name: str) -> Rows:
         return [(self.container, "READ WRITE")] if name == self.pdb else []

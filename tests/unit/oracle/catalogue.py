@@ -7,6 +7,8 @@ from tests.simulated_oracle import Rows, SimulatedOracle
 from lowwater_extractor.sources.oracle import checks as c
 from lowwater_extractor.sources.oracle import sql_dictionary as q
 from lowwater_extractor.sources.oracle.columns import OracleType as T
+from lowwater_extractor.sources.oracle.discovery import SQL_VERSION
+from lowwater_extractor.sources.oracle.supplemental import SQL_SUPPLEMENTAL
 
 HIDDEN_AND_GENERATED = 0x20 | 0x100
 VIRTUAL = 0x10000 | 0x8 | HIDDEN_AND_GENERATED
@@ -62,9 +64,10 @@ def with_catalogue(database: SimulatedOracle) -> SimulatedOracle:
         q.SQL_DEFAULTS: DEFAULTS,
         q.SQL_CONSTRAINTS: CONSTRAINTS,
         q.SQL_COMPRESSED: [("KEYLESS",)],
+        q.SQL_UNLOGGED: [],
         q.SQL_HIDDEN_LOBS: [("ACCOUNTS", "PACKED", "NO", "MEDIUM", "NO")],
-        c.SQL_VERSION: [("23.0.0.0.0",)],
+        SQL_VERSION: [("23.0.0.0.0",)],
         c.SQL_PRIVILEGES: [("CREATE SESSION",), ("LOGMINING",), ("SELECT ANY TRANSACTION",)],
-        c.SQL_SUPPLEMENTAL: [("YES", "NO", "NO")],
+        SQL_SUPPLEMENTAL: [("YES", "NO", "NO")],
     }
     return database

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.oracle.test_rows import real_insert
-from tests.unit.oracle.vector_builder import OBJECT, Build, Value
+from tests.unit.oracle.vector_builder import OBJECT, Build, Value, vector
 
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules
@@ -40,6 +41,12 @@ class Encoders:
 
     def encoder(self, table: TableSchema) -> TableEncoder:
         return TableEncoder(table, SchemaId(7))
+
+    def known(self) -> list[str]:
+        return []
+
+    def last_header(self, table: str) -> bytes | None:
+        return None
 
     def versioned(self, table: TableSchema) -> TableSchema:
         return table
@@ -369,20 +376,23 @@ class TestVersions:
         ddl = Build().head(0) + Build().undo([])
         with pytest.raises(LogUnknownError, match="altered"):
             maker(ACCOUNTS).altered(30, ddl)
-        maker(ACCOUNTS).altered(30, Build(object_id=5).head(0) + Build().undo([]))
-        asked: list[tuple[int, int, int]] = []
-        dictionary = Dictionary([ACCOUNTS])
+        assert maker(ACCOUNTS).altered(30, Build(object_id=5).head(0) + Build().undo([])) == (False, False)
+        assert maker(ACCOUNTS).altered(30, statement("TRUNCATE/**/TABLE accounts", kind=85)) == (True, False)
+        assert maker(ACCOUNTS).altered(30, statement("create index i on accounts (id)", kind=9)) == (False, False)
+        for text in ("drop table accounts", "truncate table accounts cascade", "alter table accounts drop partition p"):
+            with pytest.raises(LogUnknownError, match="altered"):
+                maker(ACCOUNTS).altered(30, statement(text))
 
-        def read_again(container: int, object_id: int, scn: int) -> None:
-            asked.append((container, object_id, scn))
-            dictionary.add(table(number("ID", 1), from_scn=scn))
+    def test_ddl_whose_text_goes_on_elsewhere_may_have_changed_rows(self) -> None:
+        with pytest.raises(LogUnknownError, match="altered"):
+            maker(ACCOUNTS).altered(30, statement("create index i on accounts (", parts=2))
 
-        made = FrameMaker("bank", dictionary, Encoders(), read_again)
-        data = [Build().insert([encode_number(1)])]
-        assert list(made.frames(data, TS, 40)) == [want(ACCOUNTS, "c", None, [1, None, None, None, None])]
-        made.altered(30, ddl)
-        assert asked == [(3, OBJECT, 30)]
-        assert list(made.frames(data, TS, 40)) == [want(table(number("ID", 1)), "c", None, [1])]
+
+def statement(text: str, kind: int = 15, parts: int = 1) -> bytes:
+    """A captured DDL record."""
+    first = struct.pack("<I8sHHHHH2x", 0, bytes(8), kind, 0, 1, 0, parts)
+    fields = [first, *[b""] * 6, text.encode() + b"\0", b"", b"", b"", struct.pack("<I", OBJECT)]
+    return Build().head(0) + vector((24, 1), fields)
 
 
 def speeds(count: int = 40_000) -> dict[str, float]:

@@ -14,6 +14,8 @@ from lowwater_extractor.source import Check
 from lowwater_extractor.sources.oracle import checks as c
 from lowwater_extractor.sources.oracle import sql_dictionary as q
 from lowwater_extractor.sources.oracle.config import OracleConfig
+from lowwater_extractor.sources.oracle.discovery import SQL_VERSION
+from lowwater_extractor.sources.oracle.supplemental import SQL_SUPPLEMENTAL
 
 
 def check(database: SimulatedOracle, **more: Any) -> dict[str, Check]:
@@ -91,7 +93,7 @@ def test_missing_privileges(database: SimulatedOracle) -> None:
 
 
 def test_supplemental_logging(database: SimulatedOracle) -> None:
-    database.answers[c.SQL_SUPPLEMENTAL] = [("NO", "NO", "NO")]
+    database.answers[SQL_SUPPLEMENTAL] = [("NO", "NO", "NO")]
     database.answers[q.SQL_CONSTRAINTS] = [row for row in catalogue.CONSTRAINTS if row[2] < 12]
     found = check(database)
     assert failed(found) == {"supplemental", "table supplemental"}
@@ -102,7 +104,7 @@ def test_supplemental_logging(database: SimulatedOracle) -> None:
         'ALTER TABLE "BANK"."ENTRIES" ADD SUPPLEMENTAL LOG DATA (PRIMARY KEY) COLUMNS;'
     )
     # for the whole database is as good
-    database.answers[c.SQL_SUPPLEMENTAL] = [("IMPLICIT", "YES", "NO")]
+    database.answers[SQL_SUPPLEMENTAL] = [("IMPLICIT", "YES", "NO")]
     assert failed(check(database)) == set()
 
 
@@ -125,8 +127,8 @@ def test_what_redo_files_cannot_give(database: SimulatedOracle) -> None:
 @pytest.mark.parametrize(
     ("question", "answer", "name"),
     [
-        (c.SQL_VERSION, [("11.2.0.4.0",)], "version"),
-        (c.SQL_VERSION, [("24.1.0.0.0",)], "version"),
+        (SQL_VERSION, [("11.2.0.4.0",)], "version"),
+        (SQL_VERSION, [("24.1.0.0.0",)], "version"),
         (q.SQL_CHARSETS, [("NLS_CHARACTERSET", "XX8NOBODY"), ("NLS_NCHAR_CHARACTERSET", "UTF8")], "character sets"),
         (q.SQL_ZONE, [("Europe/Vienna",)], "local timestamps"),
     ],
@@ -138,7 +140,7 @@ def test_what_is_not_known(database: SimulatedOracle, question: str, answer: Any
 
 def test_versions_that_are_known(database: SimulatedOracle) -> None:
     for version in ("12.1.0.2.0", "12.2.0.1.0", "18.0.0.0.0", "19.0.0.0.0", "21.0.0.0.0", "23.0.0.0.0"):
-        database.answers[c.SQL_VERSION] = [(version,)]
+        database.answers[SQL_VERSION] = [(version,)]
         assert check(database)["version"].is_good
 
 

@@ -106,8 +106,8 @@ class TestTables:
             table(**more)
 
     def test_statement_that_mends(self) -> None:
-        assert table().mending().endswith("(PRIMARY KEY) COLUMNS")
-        assert table(key=()).mending() == 'ALTER TABLE "BANK"."ACCOUNTS" ADD SUPPLEMENTAL LOG DATA (ALL) COLUMNS'
+        assert table().log_statement().endswith("(PRIMARY KEY) COLUMNS")
+        assert table(key=()).log_statement() == 'ALTER TABLE "BANK"."ACCOUNTS" ADD SUPPLEMENTAL LOG DATA (ALL) COLUMNS'
 
     def test_what_the_operator_wants_of_single_columns(self) -> None:
         version = with_options(table(), frozenset({"BANK.ACCOUNTS.ID"}), frozenset({"BANK.ACCOUNTS.NAME"}))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.simulated_oracle import SimulatedOracle
 
-from lowwater.errors import LogGapError, SourceError, SourceLostError
+from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
 from lowwater_extractor.source import ThreadState
 from lowwater_extractor.sources.oracle import discovery as d
 from lowwater_extractor.sources.oracle.config import OracleConfig
-from lowwater_extractor.sources.oracle.discovery import DatabaseLogs, Discovery
+from lowwater_extractor.sources.oracle.discovery import SQL_VERSION, DatabaseLogs, Discovery
 from lowwater_extractor.sources.oracle.look import txid_text, xid_of
 
 
@@ -52,9 +52,44 @@ def test_a_look_takes_the_scn_before_the_threads() -> None:
 
 def test_threads_from_the_config() -> None:
     database = SimulatedOracle(threads=3)
-    assert set(discovery_of(database, threads=[1, 3]).look().threads) == {1, 3}
+    assert set(discovery_of(database, threads=[1, 2, 3]).look().threads) == {1, 2, 3}
+    database.threads[2].is_enabled = False
+    assert set(discovery_of(database, threads=[1, 3]).look().threads) == {1, 2, 3}
     with pytest.raises(SourceError, match="4"):
-        discovery_of(database, threads=[1, 4]).look()
+        discovery_of(database, threads=[1, 3, 4]).look()
+
+
+def test_enabled_thread_that_the_config_does_not_name_is_refused() -> None:
+    database = SimulatedOracle(threads=2)
+    named = discovery_of(database, threads=[1, 2])
+    assert set(named.look().threads) == {1, 2}
+    # also one that is added while the source runs
+    database.add_thread(3)
+    with pytest.raises(StartRefusedError, match="redo threads 1, 2, 3, and `threads` does not name 3") as found:
+        named.look()
+    assert "leave `threads` out" in (found.value.hint or "")
+
+
+@pytest.mark.parametrize("change", ["resetlogs_id", "dbid", "container_uid", "pdb_incarnation"])
+def test_incarnation_is_another_after_any_replacement_of_the_rows(change: str) -> None:
+    database = SimulatedOracle()
+    database.pdb, database.container = "SHOP", 3
+    before = discovery_of(database, pdb="SHOP").incarnation()
+    assert discovery_of(database, pdb="SHOP").incarnation() == before
+    setattr(database, change, getattr(database, change) + 1)
+    assert discovery_of(database, pdb="SHOP").incarnation() != before
+
+
+def test_incarnation_of_a_pdb_needs_its_view_from_12_2_on() -> None:
+    database = SimulatedOracle()
+    database.pdb, database.container = "SHOP", 3
+    database.denied = {"V$PDB_INCARNATION"}
+    database.answers[SQL_VERSION] = [("19.0.0.0.0",)]
+    with pytest.raises(SourceError, match="ORA-00942") as found:
+        discovery_of(database, pdb="SHOP").incarnation()
+    assert "GRANT SELECT ON SYS.V_$PDB_INCARNATION" in (found.value.hint or "")
+    database.answers[SQL_VERSION] = [("12.1.0.2.0",)]
+    assert discovery_of(database, pdb="SHOP").incarnation().endswith(".0")
 
 
 def test_logs_online_and_archived() -> None:

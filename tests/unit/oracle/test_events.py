@@ -32,6 +32,7 @@ from lowwater_extractor.sources.oracle.redo.codes import (
     FLAG_BIG_ENDIAN,
     FLAG_SYSTEM,
     HEAD,
+    LOAD,
     PREPARE,
     ROLLBACK,
     ROW,
@@ -374,6 +375,27 @@ def test_a_direct_load_into_a_captured_table() -> None:
     assert "direct load" in refused(record(10, load))
     moved = Captured.of([(CONTAINER, OBJECT)], [(CONTAINER, 99)])
     assert events(record(10, load), captured=moved) == []
+
+
+def test_a_load_without_logging_into_a_captured_table() -> None:
+    for opcode in (0x1302, 0x1304):
+        assert "direct load" in refused(record(10, vector(opcode, bytes(8), low_object=OBJECT & 0xFFFF)))
+        assert events(record(10, vector(opcode, bytes(8), low_object=OTHER & 0xFFFF))) == []
+
+
+@pytest.mark.parametrize("form", [Format("<"), Format(">")], ids=str)
+def test_a_load_is_handed_on_where_the_database_can_be_asked(form: Format) -> None:
+    """Also one into a data object that is younger than the dictionary: the table may have been truncated or moved."""
+    live = MINE._replace(newest=OBJECT + 10)
+    young, old = OBJECT + 11, OBJECT + 1
+    loads = [vector(0x1301, pack(f"{form.order}I", n) + bytes(40), form=form) for n in (OBJECT, young, old)]
+    unlogged = vector(0x1302, bytes(8), low_object=OBJECT & 0xFFFF, form=form)
+    elsewhere = vector(0x1301, pack(f"{form.order}I", young) + bytes(40), form=form, container=4)
+    found = events(record(10, *loads, unlogged, elsewhere), captured=live, form=form)
+    assert [event[2] for event in found] == [LOAD] * 3
+    assert [head(event)[0] for event in found[:2]] == [OBJECT, young]
+    assert head(found[2])[0] & 0xFFFF == OBJECT & 0xFFFF
+    assert {len(event[4]) for event in found} == {HEAD.size + 32}
 
 
 def test_undo_without_its_fields() -> None:

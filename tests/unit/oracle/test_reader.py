@@ -21,7 +21,14 @@ from tests.oracle_logs import (
     seal,
 )
 
-from lowwater.errors import IncarnationError, LogCorruptError, LogGapError, LogUnknownError, SourceLostError
+from lowwater.errors import (
+    IncarnationError,
+    LogCorruptError,
+    LogGapError,
+    LogUnknownError,
+    SourceLostError,
+    StartRefusedError,
+)
 from lowwater_extractor.sources.oracle.redo.codes import ROW
 from lowwater_extractor.sources.oracle.redo.events import Captured, Lwn
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories
@@ -314,6 +321,22 @@ def test_another_incarnation_is_not_mixed_in(bench: Bench) -> None:
         bench.reader().next()
     bench.put("redo02.log", CLOSED.pack([lwn(10)]))
     assert scns(bench.reader()) == [10, LogEnd(15, 50)]
+
+
+def test_archived_log_of_a_newer_incarnation_stops_the_source(bench: Bench) -> None:
+    """Where only the archive is read nothing else would tell: the old incarnation has no more logs."""
+    newer = MadeLog(identity=IDENTITY._replace(resetlogs=IDENTITY.resetlogs + 1))
+    (bench.archive / "new").write_bytes(newer.pack([lwn(10)]))
+    with pytest.raises(IncarnationError, match=r"opened with resetlogs \(1224959854 → 1224959855\)"):
+        bench.reader().next()
+
+
+@pytest.mark.parametrize("where", ["online", "archive"])
+def test_log_of_a_thread_that_the_config_does_not_name_is_refused(bench: Bench, where: str) -> None:
+    (bench.root / where / "other").write_bytes(MadeLog(thread=2, next_scn=50).pack([lwn(10)]))
+    files = LogDirectories("orders", IDENTITY, [bench.online], [bench.archive], [1])
+    with pytest.raises(StartRefusedError, match="a log of redo thread 2, and `threads` names 1"):
+        ThreadReader("orders", 1, IDENTITY, files, MINE, Place(15, 0)).next()
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,12 @@ class TestPieces:
         assert joined(pair) == []
         assert changes_max(pair) == 0
 
+    def test_column_that_is_dropped_from_a_row_is_no_change(self) -> None:
+        build = Build()
+        pair = build.pair(14, [build.kdo(14, bytes(8), 0x20), b"old"], [build.kdo(14, bytes(8))])
+        assert joined(pair) == []
+        assert changes_max(pair) == 0
+
     def test_lock(self) -> None:
         assert joined(Build().supplement({}, op=LKR, kind=0x10)) == []
 
@@ -247,6 +253,35 @@ class TestPieces:
         first = Build().insert([b"c"], fb=0x04, first=3, group_fb=0x08)
         with pytest.raises(LogCorruptError, match="in the middle"):
             joined(first, Build(object_id=5).insert([b"a"]))
+
+    def test_first_pair_with_a_short_supplemental_header_belongs_to_the_row(self) -> None:
+        """As 19c writes it: the first pair of a row says nothing of the head's place, the others do."""
+        build = Build()
+        first = build.update({2: b"a"}, {2: b"b"}, group_fb=0x08, place=False)
+        last = build.update({7: b"c"}, {7: b"d"}, {1: b"k"}, first=5, group_fb=0x04)
+        change = one(first, last)
+        assert (change.op, change.before, change.after) == ("u", {2: b"a", 7: b"c"}, {2: b"b", 7: b"d"})
+        assert change.more == {1: b"k"}
+        # the place is known from then on
+        far = Build(slot=9)
+        middle = build.update({5: b"x"}, {5: b"y"}, first=5, group_fb=0x00)
+        with pytest.raises(LogCorruptError, match="in the middle"):
+            joined(first, middle, far.update({7: b"c"}, {7: b"d"}, first=5, group_fb=0x04))
+
+    def test_two_rows_without_a_place_are_told_apart_by_the_first_pair(self) -> None:
+        first = Build().insert([b"c"], fb=0x04, first=3, group_fb=0x08)
+        with pytest.raises(LogCorruptError, match="in the middle"):
+            joined(first, first)
+
+    def test_row_whose_first_pieces_are_missing_is_refused(self) -> None:
+        with pytest.raises(LogCorruptError, match="not all pieces"):
+            joined(Build().insert([b"c"], fb=0x04, first=3, group_fb=0x04))
+        with pytest.raises(LogCorruptError, match="not all pieces"):
+            joined(Build().delete([b"c"], fb=0x28, group_fb=0x0C))
+
+    def test_change_with_a_cluster_keys_supplemental_flag_is_refused(self) -> None:
+        with pytest.raises(LogUnknownError, match="supplemental flags 8c"):
+            joined(Build().update({2: b"a"}, {2: b"b"}, group_fb=0x8C))
 
     def test_end_in_the_middle_of_a_row(self) -> None:
         with pytest.raises(LogCorruptError, match="last piece"):

@@ -134,11 +134,12 @@ class Build:
         first: int = 1,
         group_fb: int = 0x0C,
         fb: int = WHOLE,
+        place: bool | None = None,
     ) -> bytes:
         """Columns are those of the segment; `first` is where the piece begins."""
         numbers_b = self.pack(f"{len(before)}H", *(column - first for column in before))
         numbers_a = self.pack(f"{len(after)}H", *(column - first for column in after))
-        group = self.group(UPDATE, fb=group_fb, undo_first=min(before), redo_first=min(after), more=more)
+        group = self.group(UPDATE, fb=group_fb, undo_first=min(before), redo_first=min(after), more=more, place=place)
         olds, news = list(before.values()), list(after.values())
         undo = [self.some(olds, fb, extra=0x20), numbers_b, *(v or b"" for v in olds), *group]
         return self.pair(URP, undo, [self.some(news, fb), numbers_a, *(v or b"" for v in news)])

@@ -61,6 +61,12 @@ class FakeEncoders:
     def encoder(self, table: TableSchema) -> Any:
         return FakeEncoder(table)
 
+    def known(self) -> list[str]:
+        return []
+
+    def last_header(self, table: str) -> bytes | None:
+        return None
+
     def versioned(self, table: TableSchema) -> TableSchema:
         return table
 
@@ -302,7 +308,7 @@ def _plant_no_cap(patch: pytest.MonkeyPatch) -> None:
             real(self)
 
     patch.setattr(stream.RedoStream, "_look_again", look)
-    patch.setattr(stream, "min", lambda a, b: a, raising=False)
+    patch.setattr(stream, "min", lambda *found: found[0] if len(found) > 1 else min(*found), raising=False)
 
 
 def _plant_no_waiting(patch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,10 @@ def stranger(cluster: Cluster) -> UndoSegment:
     return segment
 
 
-def change_of(cluster: Cluster, segment: UndoSegment, scn: int, table: str = TABLE) -> tuple[bytes, Undo]:
-    row = account(1) if table == TABLE else (1, 1, 2, 3, Decimal("1.0"), 4)
+def change_of(
+    cluster: Cluster, segment: UndoSegment, scn: int, table: str = TABLE, number: int = 1
+) -> tuple[bytes, Undo]:
+    row = account(number) if table == TABLE else (number, 1, 2, 3, Decimal("1.0"), 4)
     (pair,) = cluster._tables[table].insert(row)
     return cluster._vectors.change(segment, scn, pair)
 
@@ -81,7 +83,7 @@ def test_an_end_whose_rows_no_thread_has_is_an_error(tmp_path: Path) -> None:
         runtime.drain()
 
 
-@pytest.mark.parametrize("what", ["begins twice", "undo of nothing", "undo of another table"])
+@pytest.mark.parametrize("what", ["begins twice", "undo of nothing", "undo of another table", "undo of another row"])
 def test_what_contradicts_itself_is_an_error(tmp_path: Path, what: str) -> None:
     cluster = new_cluster(tmp_path, 1)
     runtime = Runtime(tmp_path)
@@ -93,12 +95,13 @@ def test_what_contradicts_itself_is_an_error(tmp_path: Path, what: str) -> None:
         raw(cluster, scn, vectors.begin_alone(segment, scn))
     else:
         change, undo = change_of(cluster, segment, scn, "BANK.TRANSFERS")
-        if what == "undo of another table":
+        if what.startswith("undo of another"):
             raw(cluster, scn, change)
             scn += 1
-            _, undo = change_of(cluster, segment, scn)
+            table = "BANK.TRANSFERS" if what == "undo of another row" else TABLE
+            _, undo = change_of(cluster, segment, scn, table, number=2)
         raw(cluster, scn, vectors.take_back(segment, scn, undo))
-    message = "begins twice" if what == "begins twice" else "fits no change"
+    message = "begins twice" if what == "begins twice" else "that it does not have"
     with pytest.raises(LogCorruptError, match=message):
         runtime.poll()
 

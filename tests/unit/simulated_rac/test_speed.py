@@ -43,6 +43,12 @@ class NoEncoders:
     def encoder(self, table: TableSchema) -> Any:
         return NoEncoder(table)
 
+    def known(self) -> list[str]:
+        return []
+
+    def last_header(self, table: str) -> bytes | None:
+        return None
+
     def versioned(self, table: TableSchema) -> TableSchema:
         return table
 
@@ -53,6 +59,12 @@ class RealEncoders:
 
     def encoder(self, table: TableSchema) -> TableEncoder:
         return TableEncoder(table, SchemaId(1))
+
+    def known(self) -> list[str]:
+        return []
+
+    def last_header(self, table: str) -> bytes | None:
+        return None
 
     def versioned(self, table: TableSchema) -> TableSchema:
         return table

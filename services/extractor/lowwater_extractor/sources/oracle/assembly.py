@@ -34,6 +34,7 @@ from lowwater_extractor.sources.oracle.redo.codes import (
     COMMIT,
     DDL,
     HEAD,
+    LOAD,
     OPERATION,
     PREPARE,
     ROLLBACK,
@@ -43,7 +44,9 @@ from lowwater_extractor.sources.oracle.redo.codes import (
 from lowwater_extractor.sources.oracle.redo.events import Event, Lwn
 from lowwater_extractor.sources.oracle.redo.layout import Place, Where
 from lowwater_extractor.sources.oracle.taken import spill_largest
+from lowwater_extractor.sources.oracle.undone import undone_by
 from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.stale_notes import StaleTables
 
 Out = list[SourceTransaction]
 
@@ -51,12 +54,20 @@ Out = list[SourceTransaction]
 _order: Callable[[tuple[int, int]], Order] = partial(tuple.__new__, Order)
 #: about what a change has in the log beside the values of its row, and what its frame has beside them
 _PAIR_MORE_BYTES, _FRAME_MORE_BYTES = 300, 24
-#: the object's number at the head of a row's or an undo's data
-_OBJECT = slice(0, 4)
 
 
 class Assembler:
-    def __init__(self, source: str, maker: FrameMaker, space: SpillSpace, *, spill_bytes_max: int = 64 << 20) -> None:
+    def __init__(
+        self,
+        source: str,
+        maker: FrameMaker,
+        space: SpillSpace,
+        *,
+        spill_bytes_max: int = 64 << 20,
+        stale: StaleTables | None = None,
+    ) -> None:
+        #: tables whose rows are not known any more
+        self.stale = StaleTables(source, {}) if stale is None else stale
         self.threads: dict[int, ThreadAssembly] = {}
         #: transactions whose begin is gone and which the operator asked to leave out
         self.left_out: set[int] = set()
@@ -64,6 +75,8 @@ class Assembler:
         self._maker = maker
         self._space = space
         self._spill_bytes_max = spill_bytes_max
+        #: tables → the transactions that may have changed them without having been seen to, and why
+        self._doubtful: dict[str, tuple[set[int], str]] = {}
         #: at most the bytes of rows in memory: what is dropped is not taken off at once
         self._held = 0
 
@@ -72,6 +85,7 @@ class Assembler:
     def feed(self, thread: ThreadAssembly, lwn: Lwn, out: Out) -> bool:
         """Process an LWN. False: suspended at a record that waits for another thread."""
         thread.mark = max(thread.mark, lwn.scn - 1)
+        thread.upper = max(thread.upper, lwn.upper)
         thread.lwn, thread.lwn_place = lwn, Place(lwn.sequence, lwn.offset)
         thread.at, thread.events = 0, iter(lwn.events)
         return self.go_on(thread, out)
@@ -135,6 +149,8 @@ class Assembler:
             return self._undo(thread, scn, xid, data)
         elif operation == DDL:
             self._ddl(thread, event)
+        elif operation == LOAD:
+            self._load(thread, scn, data)
         elif operation != PREPARE:
             raise LogUnknownError(f"event of code {code:08x}", **self._where(thread))
         return True
@@ -151,9 +167,17 @@ class Assembler:
         scn, xid, _, _, data = event
         if self._again(thread) and xid not in thread.open_then:
             return
-        if self._maker.altered(scn, data):
-            branch = thread.branches.get(xid)
-            (self._stray(thread, scn, xid) if branch is None else branch.append)(data)
+        is_change, is_followed = self._maker.altered(scn, data)
+        if not is_change and not is_followed:
+            return
+        branch = thread.branches.get(xid)
+        if branch is None:
+            self._stray(thread, scn, xid)
+            return
+        if is_change:
+            branch.append(data)
+        if is_followed:
+            branch.ddl.append(data)
 
     def _undo(self, thread: ThreadAssembly, scn: int, slot: int, data: bytes) -> bool:
         """The log names only undo segment and slot."""
@@ -171,9 +195,13 @@ class Assembler:
                 return True
             home, xid = found
             thread.touched.setdefault(xid, thread.lwn_place)
-        row = home.branches[xid].undo()
-        if row is None or row[_OBJECT] != data[_OBJECT]:
-            raise self._corrupt(thread, f"an undo in transaction {txid_text(xid)} that fits no change of it")
+        undone = undone_by(data)
+        if home.branches[xid].undo(undone) is None:
+            raise LogCorruptError(
+                f"transaction {txid_text(xid)} takes back a change of object {undone[0]} that it does not have",
+                hint="a change of it was not read, or not understood: report it with the log, and reset the source",
+                **self._where(thread),
+            )
         return True
 
     def _elsewhere(self, slot: int, scn: int) -> tuple[ThreadAssembly, int] | None:
@@ -203,7 +231,13 @@ class Assembler:
             # it may be that another thread is still read for the second time, behind the end
             other.open_then.discard(xid)
         self._held -= branch.memory()
-        if is_commit and branch.count and scn > thread.since and not self._again(thread):
+        if not is_commit or scn <= thread.since or self._again(thread):
+            for xids, _ in self._doubtful.values():
+                xids.discard(xid)
+            return True
+        if branch.ddl or self._doubtful:
+            self._follow(thread, scn, xid, branch.ddl)
+        if branch.count:
             if branch.spilled is None and all(self._maker.is_foreign(row, scn) for row in branch.rows):
                 return True
             self._emit(thread, event, branch, out)
@@ -215,11 +249,57 @@ class Assembler:
             del home.slots[slot]
         return home.branches.pop(xid)
 
+    def _order_of(self, thread: ThreadAssembly, scn: int) -> Order:
+        """Of a commit at the record that is being processed."""
+        sequence, offset, _ = thread.lwn_place
+        return _order((scn, sequence << 40 | offset + thread.at + 1))
+
+    def _follow(self, thread: ThreadAssembly, scn: int, xid: int, statements: list[bytes]) -> None:
+        """DDL has committed, or a transaction that may have changed an object before that was captured."""
+        order = self._order_of(thread, scn)
+        for table, (xids, why) in list(self._doubtful.items()):
+            if xid in xids:
+                xids.discard(xid)
+                self.stale.add(table, order, why)
+            if not xids:
+                del self._doubtful[table]
+        for data in statements:
+            found = self._maker.followed(scn, data)
+            for table, why in found.stale.items():
+                self.stale.add(table, order, why)
+            for table in found.joined:
+                self._doubt(table, order, found.stale.get(table, "its object was not captured before"))
+
+    def verify(self, scn: int) -> None:
+        """All threads are read up to `scn`: has the log told of all that became of the captured tables?"""
+        found = self._maker.verify(scn)
+        if found is not None:
+            for table, why in found.stale.items():
+                self._doubt(table, Order.mark(scn), why)
+
+    def _load(self, thread: ThreadAssembly, scn: int, data: bytes) -> None:
+        """Rows came as whole blocks. The log does not say in which transaction: in one that is open, or in this LWN."""
+        if self._again(thread) and not thread.open_then:
+            return
+        table = self._maker.loaded(scn, data)
+        if table is not None:
+            self._doubt(table, Order.mark(scn), "a direct load")
+
+    def _doubt(self, table: str, order: Order, why: str) -> None:
+        """Rows of the table were not seen in what was read so far, of any thread: the state is not known before all
+        transactions that are open now have ended."""
+        upper = Order.mark(max(each.upper for each in self.threads.values()))
+        if upper.major > min(each.since for each in self.threads.values()):
+            # what has ended by the start of capture is in every copy
+            self.stale.add(table, max(order, upper), why)
+        xids = {xid for each in self.threads.values() for xid in each.branches}
+        known = self._doubtful.get(table)
+        self._doubtful[table] = (xids | known[0] if known else xids, why)
+
     def _emit(self, thread: ThreadAssembly, event: Event, branch: Branch, out: Out) -> None:
         """Hand over a commit that lies behind the start of capture and was not handed over before."""
         scn, xid, _, _, data = event
-        sequence, offset, _ = thread.lwn_place
-        order = _order((scn, sequence << 40 | offset + thread.at + 1))
+        order = self._order_of(thread, scn)
         if order <= thread.last_order:
             raise self._broken(thread, f"commit at {order} behind one at {thread.last_order}")
         thread.last_order = order

@@ -11,6 +11,7 @@ from lowwater_extractor.sources.oracle.redo.events import Event, Lwn
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.rows import changes_max
 from lowwater_extractor.sources.oracle.taken import OpenRows
+from lowwater_extractor.sources.oracle.undone import Undone, undo_of
 from lowwater_extractor.spill import SpillSpace
 
 _T = TypeVar("_T")
@@ -20,24 +21,31 @@ _NOWHERE = Place(0, 0)
 class Branch(OpenRows):
     """The rows of one open transaction. `append` is the list's own method: it is called for each."""
 
-    __slots__ = ("append", "place", "spilled_changes")
+    __slots__ = ("append", "ddl", "place", "spilled_changes")
 
     def __init__(self, place: Place, scn: int) -> None:
         super().__init__(scn)
         #: of its first record
         self.place = place
         self.append: Callable[[bytes], None] = self.rows.append
+        #: records of DDL that are followed once it has committed
+        self.ddl: list[bytes] = []
         #: how many changes those rows can become
         self.spilled_changes = 0
 
-    def undo(self) -> bytes | None:
-        """Take the newest row back. None: there is none."""
-        if not self.rows:
+    def undo(self, undone: Undone) -> bytes | None:
+        """Take the newest row back that fits. None: there is none."""
+        end = len(self.rows)
+        while True:
+            for at in range(end - 1, -1, -1):
+                if undo_of(self.rows[at]) == undone:
+                    return self.rows.pop(at)
             if self.spilled is None or not self.spilled.rows:
                 return None
-            self.rows.extend(self.spilled.take_back()[0])
-            self.spilled_changes -= sum(map(changes_max, self.rows))
-        return self.rows.pop()
+            older = self.spilled.take_back()[0]
+            self.spilled_changes -= sum(map(changes_max, older))
+            self.rows[:0] = older
+            end = len(older)
 
     def spill(self, space: SpillSpace) -> None:
         self.spilled_changes += sum(map(changes_max, self.rows))
@@ -65,6 +73,8 @@ class ThreadAssembly:
     open_then: set[int] = field(default_factory=set)
     #: every record of this thread at or below this SCN has been processed in this run
     mark: int = 0
+    #: above every SCN of this thread that was processed in this run
+    upper: int = 0
     caught_up: bool = False
     #: by xid, in the order of their first records here
     branches: dict[int, Branch] = field(default_factory=dict)

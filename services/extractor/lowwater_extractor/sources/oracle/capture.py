@@ -18,6 +18,7 @@ from lowwater_extractor.sources.oracle.redo.reader import ThreadReader
 from lowwater_extractor.sources.oracle.resume import LeftOut, Resume, fresh, resumed
 from lowwater_extractor.sources.oracle.stream import RedoStream
 from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.stale_notes import StaleTables
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def redo_stream(
     options: RedoOptions,
     acknowledged: Callable[[dict[int, int]], None] | None = None,
     notes: Callable[[], dict[str, bytes]] = dict,
+    stale: StaleTables | None = None,
 ) -> RedoStream:
     """`captured` is asked again and again; the same object is the same answer."""
     incarnation, look = view.incarnation(), view.look()
@@ -68,7 +70,7 @@ def redo_stream(
         look,
         places,
         marks,
-        Assembler(source, maker, space, spill_bytes_max=options.spill_bytes_max),
+        Assembler(source, maker, space, spill_bytes_max=options.spill_bytes_max, stale=stale),
         space,
         new_reader,
         view.files,
@@ -81,6 +83,21 @@ def redo_stream(
         seen=maker.seen,
         notes=notes,
     )
+
+
+class CapturedObjects:
+    """What a dictionary captures, as it is now: the same object for as long as that is the same."""
+
+    def __init__(self, dictionary: Dictionary) -> None:
+        self._dictionary = dictionary
+        self._revision = -1
+        self._found = Captured.of(())
+
+    def __call__(self) -> Captured:
+        if self._revision != self._dictionary.revision:
+            self._revision = self._dictionary.revision
+            self._found = captured_objects(self._dictionary)
+        return self._found
 
 
 def captured_objects(dictionary: Dictionary) -> Captured:

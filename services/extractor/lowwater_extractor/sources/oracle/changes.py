@@ -9,15 +9,17 @@ waits for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import TableSchema
 from lowwater.errors import CodecError, LogUnknownError, SourceError
 from lowwater_extractor.source import Encoders, Frame
-from lowwater_extractor.sources.oracle import metrics
+from lowwater_extractor.sources.oracle import ddl, metrics
+from lowwater_extractor.sources.oracle.altered import Followed
+from lowwater_extractor.sources.oracle.ddl import Ddl, Effect
 from lowwater_extractor.sources.oracle.dictionary import Dictionary, TableVersion
 from lowwater_extractor.sources.oracle.lob_fetch import LobFetch
 from lowwater_extractor.sources.oracle.pair_fields import fields, order_of
@@ -33,9 +35,28 @@ NEWEST = (1 << 64) - 1
 
 #: the kind of statement in a DDL's record
 TRUNCATE_TABLE = 85
+#: the field of a DDL's record that has its text, from 0
+_DDL_TEXT = 7
 
-#: (container, object, SCN): takes care that the dictionary has what the object is from that SCN on
-OnDdl = Callable[[int, int, int], None]
+
+class Follows(Protocol):
+    """A dictionary that learns what DDL makes of its tables."""
+
+    def names(self, container: int, object_id: int, statement: Ddl) -> set[str]:
+        """The captured tables that a statement can be about; none: it is about others."""
+        ...
+
+    def after(self, container: int, object_id: int, statement: Ddl, scn: int) -> Followed:
+        """It has committed at `scn`: what they are above that."""
+        ...
+
+    def loaded(self, container: int, data_object: int, scn: int) -> str | None:
+        """The captured table that blocks were loaded into; None: another."""
+        ...
+
+    def verify(self, scn: int) -> Followed | None:
+        """All is read up to `scn`: are the tables what the database says that they are?"""
+        ...
 
 
 @dataclass(slots=True)
@@ -75,20 +96,21 @@ class FrameMaker:
         source: str,
         dictionary: Dictionary,
         encoders: Encoders,
-        on_ddl: OnDdl | None = None,
+        follows: Follows | None = None,
         lobs: LobFetch | None = None,
     ) -> None:
-        """`lobs`: None: a LOB that lies outside of its row is `unchanged`."""
+        """`follows`: None: DDL but TRUNCATE stops the source. `lobs`: None: LOBs outside of rows are `unchanged`."""
         self._source = source
         self._lobs = lobs
         self._dictionary = dictionary
         self._encoders = encoders
-        self._on_ddl = on_ddl
+        self._follows = follows
         #: object and container, as the pair has them → the version that was used last
         self._ways: dict[bytes, _Way] = {}
         self._made: dict[TableVersion, tuple[TableRows, TableEncoder, Quicks]] = {}
         #: each table's last version that a change came for
         self.seen: dict[str, TableSchema] = {}
+        self._seen_since: dict[str, int] = {}
 
     def frames(self, rows: Iterable[bytes], ts_us: int, scn: int = NEWEST) -> Iterator[Frame]:
         """Of one transaction, in the order of its changes; `scn` is that of its commit."""
@@ -124,7 +146,7 @@ class FrameMaker:
         try:
             return [way.frame(change, ts_us, scn) for change in joiner.add(d)]
         except NoGroupError as error:
-            error.hint = f"{error.hint}; for this table also {way.rows.version.mending()}"
+            error.hint = f"{error.hint}; for this table also {way.rows.version.log_statement()}"
             raise self._placed(error, way, scn) from error
         except (SourceError, CodecError) as error:
             raise self._placed(error, way, scn) from error
@@ -152,30 +174,61 @@ class FrameMaker:
             encoder = self._encoders.encoder(table)
             self._made[version] = (TableRows(version), encoder, quicks(version, encoder))
         rows, encoder, quick = self._made[version]
-        self.seen[encoder.table.full_name] = encoder.table
+        self._see(encoder.table, low)
         way = self._ways[d[:4] + d[32:34]] = _Way(low, high, rows, encoder, quick, self._lobs)
         return way
 
-    def altered(self, scn: int, data: bytes) -> bool:
-        """DDL: of a captured object the dictionary needs what it is from now on. True: it is a change, a TRUNCATE."""
-        object_id = int.from_bytes(data[:4], "little")
-        container = _container(data)
-        if self._dictionary.find(container, object_id, NEWEST) is None:
-            return False
-        if _ddl_type(data) == TRUNCATE_TABLE:
-            # rows lie elsewhere from now on, the table is the same
-            return True
-        if self._on_ddl is None:
-            version = self._dictionary.table(container, object_id, NEWEST)
+    def altered(self, scn: int, data: bytes) -> tuple[bool, bool]:
+        """DDL that is not committed yet. Is it a change of its object, which leaves no rows; is it to be followed?"""
+        container, object_id, statement = _statement(data)
+        if statement is None:
+            return False, False
+        known = self._dictionary.find(container, object_id, NEWEST)
+        is_change = known is not None and statement.effect in (Effect.EMPTIED, Effect.RENAMED)
+        if self._follows is not None:
+            return is_change, bool(self._follows.names(container, object_id, statement))
+        if known is not None and (not is_change or statement.cascades or not _is_truncate(data, statement)):
             raise LogUnknownError(
-                f"{version.full_name} was altered, and the dictionary does not follow",
+                f"{known.full_name} was altered ({statement.verb}), and the dictionary does not follow",
                 source=self._source,
                 position=f"SCN {scn}",
                 hint="give a dictionary that has the table as it is from this SCN on",
             )
-        self._on_ddl(container, object_id, scn)
+        return is_change, False
+
+    def followed(self, scn: int, data: bytes) -> Followed:
+        """DDL that has committed at `scn`."""
+        container, object_id, statement = _statement(data)
+        assert self._follows is not None
+        assert statement is not None
+        found = self._follows.after(container, object_id, statement, scn)
         self.forget()
-        return False
+        self._learn_all(found, scn)
+        return found
+
+    def verify(self, scn: int) -> Followed | None:
+        """All threads are read up to `scn`: tables that are others by then than the log has told; None: all is well."""
+        found = None if self._follows is None else self._follows.verify(scn)
+        if found is not None:
+            self.forget()
+            self._learn_all(found, scn)
+        return found
+
+    def _learn_all(self, found: Followed, scn: int) -> None:
+        for version in found.versions:
+            # also where no change comes: rows have a column's default without being written
+            self._see(self._encoders.versioned(version.schema), scn + 1)
+
+    def _see(self, table: TableSchema, since: int) -> None:
+        """Transactions are framed after the DDL behind them was followed: an older version does not come back."""
+        if since >= self._seen_since.get(table.full_name, 0):
+            self._seen_since[table.full_name] = since
+            self.seen[table.full_name] = table
+
+    def loaded(self, scn: int, data: bytes) -> str | None:
+        """The captured table that blocks were loaded into; None: another."""
+        assert self._follows is not None
+        return self._follows.loaded(_container(data), int.from_bytes(data[:4], "little"), scn)
 
     def forget(self) -> None:
         """The dictionary has changed: versions end where they did not before."""
@@ -187,9 +240,32 @@ def _container(d: bytes) -> int:
     return int.from_bytes(d[32:34], "little" if order_of(d) == "<" else "big")
 
 
-def _ddl_type(d: bytes) -> int:
+def _is_truncate(d: bytes, statement: Ddl) -> bool:
+    """Of the table: by its text, or by the number of its kind."""
+    return statement.verb.startswith("TRUNCATE") or _ddl_numbers(d)[0] == TRUNCATE_TABLE
+
+
+def _ddl_numbers(d: bytes) -> tuple[int, int]:
+    """The kind of statement, and in how many parts its text comes."""
     first = fields(d, HEAD.size, order_of(d))[0] if is_ddl(d) else b""
-    return int.from_bytes(first[12:14], "little" if order_of(d) == "<" else "big")
+    order: Any = "little" if order_of(d) == "<" else "big"
+    return int.from_bytes(first[12:14], order), int.from_bytes(first[20:22], order)
+
+
+def _statement(d: bytes) -> tuple[int, int, Ddl | None]:
+    """Container, object and what the statement is; None: it can touch no rows."""
+    found = fields(d, HEAD.size, order_of(d)) if is_ddl(d) else []
+    text = found[_DDL_TEXT].rstrip(b"\0").decode("utf-8", "surrogateescape") if len(found) > _DDL_TEXT else ""
+    container, object_id = _container(d), int.from_bytes(d[:4], "little")
+    kind, parts = _ddl_numbers(d)
+    if kind == TRUNCATE_TABLE and not text:
+        return container, object_id, Ddl(Effect.EMPTIED, "TRUNCATE TABLE")
+    statement = ddl.parse(text)
+    if parts > 1 and (statement is None or statement.effect is Effect.NONE):
+        # the text goes on in other records: what it does to rows may be said there
+        verb = statement.verb if statement is not None else "a long statement"
+        statement = Ddl(Effect.ROWS, verb, statement.tables if statement is not None else ())
+    return container, object_id, statement
 
 
 class Changes:

@@ -10,9 +10,10 @@ from lowwater_extractor.sources.oracle.charsets import codec_of
 from lowwater_extractor.sources.oracle.columns import OracleType
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database, connect, quoted
-from lowwater_extractor.sources.oracle.dictionary import ALL, PRIMARY_KEY, TableVersion, refuse_unsupported
-from lowwater_extractor.sources.oracle.discovery import Discovery, Identity
+from lowwater_extractor.sources.oracle.dictionary import TableVersion, refuse_unsupported
+from lowwater_extractor.sources.oracle.discovery import SQL_VERSION, Discovery, Identity
 from lowwater_extractor.sources.oracle.sql_dictionary import SYS_TABLES, SqlDictionary
+from lowwater_extractor.sources.oracle.supplemental import SQL_FORCE_LOGGING, SQL_SUPPLEMENTAL, names_rows
 
 VERSION_MIN, VERSION_MAX = (12, 1), (23, 99)
 
@@ -25,14 +26,13 @@ VIEWS = (
     "V_$ARCHIVED_LOG", "V_$LOG_HISTORY", "GV_$INSTANCE", "GV_$TRANSACTION", "V_$PDBS",
     "GV_$FAST_START_TRANSACTIONS", "CDB_2PC_PENDING",
 )  # fmt: skip
+#: of a PDB, from this version on
+PDB_VIEWS, PDB_VIEWS_FROM = ("V_$PDB_INCARNATION",), (12, 2)
 LOGMINER_VIEWS = ("V_$LOGMNR_CONTENTS",)
 DICTIONARY_VIEWS = ("DBA_USERS", "DBA_TABLES", "DBA_TAB_PARTITIONS", "DBA_TAB_SUBPARTITIONS", "DBA_LOBS")
 COPY_VIEWS = ("DBA_EXTENTS", "DBA_OBJECTS")
 
-SQL_VERSION = "SELECT VERSION FROM PRODUCT_COMPONENT_VERSION WHERE PRODUCT LIKE 'Oracle%' AND ROWNUM = 1"
 SQL_PRIVILEGES = "SELECT PRIVILEGE FROM SESSION_PRIVS"
-SQL_SUPPLEMENTAL = """
-SELECT SUPPLEMENTAL_LOG_DATA_MIN, SUPPLEMENTAL_LOG_DATA_PK, SUPPLEMENTAL_LOG_DATA_ALL FROM V$DATABASE"""
 SQL_PROBE = "SELECT 1 FROM {} WHERE ROWNUM < 1"
 SQL_PROBE_AS_OF = "SELECT 1 FROM {} AS OF SCN :scn WHERE ROWNUM < 1"
 SQL_PACKAGE = "BEGIN DBMS_LOGMNR.END_LOGMNR; EXCEPTION WHEN OTHERS THEN IF SQLCODE <> -1307 THEN RAISE; END IF; END;"
@@ -85,13 +85,19 @@ class Checks:
             yield Check(name, False, error.what, error.hint or "")
 
     def _version(self) -> Iterator[Check]:
+        text, number = self._asked_version()
+        is_known = VERSION_MIN <= number <= VERSION_MAX
+        yield Check("version", is_known, text, "lowwater knows Oracle 12.1 to 23")
+
+    def _asked_version(self) -> tuple[str, tuple[int, int]]:
         ((text,),) = self._root.ask(SQL_VERSION)
         major, minor, *_ = (*map(int, str(text).split(".")[:2]), 0)
-        is_known = VERSION_MIN <= (major, minor) <= VERSION_MAX
-        yield Check("version", is_known, str(text), "lowwater knows Oracle 12.1 to 23")
+        return str(text), (major, minor)
 
     def _views(self) -> Iterator[Check]:
         views = VIEWS + (LOGMINER_VIEWS if self._config.capture == "logminer" else ())
+        if self._config.pdb and self._asked_version()[1] >= PDB_VIEWS_FROM:
+            views += PDB_VIEWS
         denied = [view for view in views if not self._may(SQL_PROBE.format(_public(view)))]
         fix = " ".join(f"GRANT SELECT ON SYS.{view} TO {self._config.user}{self._everywhere};" for view in denied)
         yield Check("views", not denied, f"denied: {', '.join(denied)}" if denied else f"{len(views)} can be read", fix)
@@ -168,6 +174,7 @@ class Checks:
         ((_, key, every),) = self._root.ask(SQL_SUPPLEMENTAL)
         yield self._log_groups(tables, key == "YES", every == "YES")
         yield self._readable(tables)
+        yield self._logged(tables)
         yield self._local_times(tables, environment.zone)
         if self._config.copy_tables:
             yield self._copies(session, tables, scn)
@@ -192,14 +199,8 @@ class Checks:
 
     def _log_groups(self, tables: list[TableVersion], key: bool, every: bool) -> Check:
         """The log must name the row of an update: its key, or all columns where there is none."""
-        lacking = [
-            table
-            for table in tables
-            if not every
-            and ALL not in table.supplemental
-            and not (table.key and (key or PRIMARY_KEY in table.supplemental))
-        ]
-        fix = " ".join(f"{table.mending()};" for table in lacking)
+        lacking = [table for table in tables if not names_rows(table, key=key, every=every)]
+        fix = " ".join(f"{table.log_statement()};" for table in lacking)
         what = f"lacking: {_names(lacking)}" if lacking else "every table's key is in the log"
         return Check("table supplemental", not lacking, what, _inside(self._config, fix))
 
@@ -214,6 +215,16 @@ class Checks:
                 refused.append(error.what)
         fix = "take them out of `tables`, or capture them by LogMiner in a source of their own"
         return Check("storage", not refused, "; ".join(refused) or "all are heap tables", fix)
+
+    def _logged(self, tables: list[TableVersion]) -> Check:
+        """LogMiner shows nothing of rows that were loaded without logging."""
+        unlogged = [table for table in tables if table.is_unlogged] if self._config.capture == "logminer" else []
+        if unlogged:
+            ((forced,),) = self._root.ask(SQL_FORCE_LOGGING)
+            unlogged = [] if forced == "YES" else unlogged
+        fix = " ".join(f"ALTER TABLE {_sql_name(table)} LOGGING;" for table in unlogged)
+        what = f"NOLOGGING: {_names(unlogged)}" if unlogged else "loads are in the log"
+        return Check("logging", not unlogged, what, f"{fix} Or ALTER DATABASE FORCE LOGGING;" if unlogged else "")
 
     def _local_times(self, tables: list[TableVersion], zone: str) -> Check:
         """LogMiner shows such a timestamp in the database's zone, and does not say which: only UTC is certain."""

@@ -50,6 +50,8 @@ class TableVersion:
     is_index_organized: bool = False
     is_clustered: bool = False
     is_compressed: bool = False
+    #: NOLOGGING: what is loaded by direct path leaves no rows in the log
+    is_unlogged: bool = False
     #: the published form; made from the rest, with version 0: the runtime numbers versions
     schema: TableSchema = field(init=False, repr=False, compare=False)
 
@@ -91,7 +93,7 @@ class TableVersion:
         """The same from another SCN on."""
         return replace(self, from_scn=scn)
 
-    def mending(self) -> str:
+    def log_statement(self) -> str:
         """The statement that makes the log say enough of this table's updates."""
         what = "PRIMARY KEY" if self.key else "ALL"
         return f'ALTER TABLE "{self.owner}"."{self.table}" ADD SUPPLEMENTAL LOG DATA ({what}) COLUMNS'
@@ -131,6 +133,8 @@ class Dictionary:
     newest: int = OBJECT_MAX
 
     def __init__(self, versions: Iterable[TableVersion] = ()) -> None:
+        #: another after each change of what is captured: of objects, not of columns
+        self.revision = 0
         #: (container, object) → its versions' first SCNs, and the versions, both rising
         self._by_object: dict[tuple[int, int], tuple[list[int], list[TableVersion]]] = {}
         self._versions: list[TableVersion] = []
@@ -144,6 +148,8 @@ class Dictionary:
         self._versions = [v for v in self._versions if (v.container, v.object_id, v.from_scn) != same]
         self._versions.append(version)
         for object_id in version.object_ids:
+            if (version.container, object_id) not in self._by_object:
+                self.revision += 1
             scns, versions = self._by_object.setdefault((version.container, object_id), ([], []))
             at = bisect_right(scns, version.from_scn)
             if at and scns[at - 1] == version.from_scn:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from lowwater.errors import LogGapError, SourceError, SourceLostError
+from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
 from lowwater_extractor.source import ThreadState
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database
@@ -34,6 +34,7 @@ from lowwater_extractor.sources.oracle.look import Look, OpenTransaction, Start,
 #: NEXT_CHANGE# of a log that is still written: 2**48 − 1 before 12.2, 2**64 − 1 since
 OPEN_ENDS = frozenset({(1 << 48) - 1, (1 << 64) - 1})
 
+SQL_VERSION = "SELECT VERSION FROM PRODUCT_COMPONENT_VERSION WHERE PRODUCT LIKE 'Oracle%' AND ROWNUM = 1"
 SQL_SCN = "SELECT CURRENT_SCN FROM V$DATABASE"
 SQL_DATABASE = """
 SELECT DBID, NAME, RESETLOGS_CHANGE#, RESETLOGS_ID, LOG_MODE, CDB, DATABASE_ROLE, OPEN_MODE, ENDIAN_FORMAT
@@ -71,6 +72,10 @@ FROM GV$TRANSACTION t JOIN GV$INSTANCE i ON i.INST_ID = t.INST_ID ORDER BY t.STA
 SQL_IN_DOUBT = "SELECT LOCAL_TRAN_ID, CON_ID FROM CDB_2PC_PENDING WHERE STATE IN ('collecting', 'prepared')"
 #: those that are being rolled back for a dead instance or session
 SQL_DEAD = "SELECT DISTINCT USN, SLT, SEQ, CON_ID FROM GV$FAST_START_TRANSACTIONS WHERE STATE <> 'RECOVERED'"
+#: a PDB that is plugged in, or made again, has another number; one that went back in time has another incarnation
+SQL_PDB = "SELECT CON_UID, CON_ID FROM V$PDBS WHERE NAME = :name"
+SQL_PDB_INCARNATION = """
+SELECT NVL(MAX(INCARNATION_SCN), 0) FROM V$PDB_INCARNATION WHERE STATUS = 'CURRENT' AND CON_ID = :container"""
 SQL_CONTAINER = "SELECT CON_ID, OPEN_MODE FROM V$PDBS WHERE NAME = :name"
 
 
@@ -129,17 +134,47 @@ class Discovery:
             endian == "Little",
         )
 
+    def incarnation(self) -> str:
+        """The database's and, in a container database, the PDB's: its rows can be replaced while the log goes on."""
+        found = self.identity().incarnation
+        if not self._config.pdb:
+            return found
+        asked = self._database.ask(SQL_PDB, name=self._config.pdb)
+        if not asked:
+            raise self._no_pdb()
+        ((number, container),) = asked
+        return f"{found}.{int(number)}.{self._pdb_incarnation(int(container))}"
+
+    def _pdb_incarnation(self, container: int) -> int:
+        """0 in 12.1, which cannot take a PDB back in time while the others go on."""
+        try:
+            ((scn,),) = self._database.ask(SQL_PDB_INCARNATION, container=container)
+        except SourceLostError:
+            raise
+        except SourceError as error:
+            if "ORA-00942" not in error.what:
+                raise
+            ((version,),) = self._database.ask(SQL_VERSION)
+            if tuple(map(int, str(version).split(".")[:2])) < (12, 2):
+                return 0
+            error.hint = f"GRANT SELECT ON SYS.V_$PDB_INCARNATION TO {self._config.user} CONTAINER=ALL;"
+            raise
+        return int(scn)
+
+    def _no_pdb(self) -> SourceError:
+        return SourceError(
+            f"there is no PDB {self._config.pdb}",
+            source=self._source,
+            hint="connect to the root, and name the PDB as V$PDBS has it",
+        )
+
     def container(self) -> int:
         """The number of the captured container: 0 where there are none."""
         if not self._config.pdb:
             return 0
         found = self._database.ask(SQL_CONTAINER, name=self._config.pdb)
         if not found:
-            raise SourceError(
-                f"there is no PDB {self._config.pdb}",
-                source=self._source,
-                hint="connect to the root, and name the PDB as V$PDBS has it",
-            )
+            raise self._no_pdb()
         return int(found[0][0])
 
     def look(self) -> Look:
@@ -147,8 +182,6 @@ class Discovery:
         scn = self.current_scn()
         threads = {}
         for number, status, enabled, sequence, enabled_scn, last, instance in self._database.ask(SQL_THREADS):
-            if self._config.threads and number not in self._config.threads:
-                continue
             state = ThreadState.OPEN if status == "OPEN" else ThreadState.CLOSED
             is_enabled = enabled != "DISABLED"
             threads[int(number)] = Thread(
@@ -158,7 +191,17 @@ class Discovery:
         return Look(scn, threads)
 
     def _check_all_there(self, threads: dict[int, Thread]) -> None:
-        missing = set(self._config.threads) - threads.keys()
+        named = set(self._config.threads)
+        if named and (left := sorted(n for n, thread in threads.items() if thread.is_enabled and n not in named)):
+            raise StartRefusedError(
+                f"the database has redo threads {', '.join(map(str, sorted(threads)))}, and `threads` does not name "
+                f"{', '.join(map(str, left))}: what they write would not be captured",
+                source=self._source,
+                thread=left[0],
+                hint="leave `threads` out, or name all of them. A thread that is down is taken out of the watermark "
+                "by `lowwater thread exclude`, which is recorded",
+            )
+        missing = named - threads.keys()
         if missing or not threads:
             names = ", ".join(map(str, sorted(missing))) or "none at all"
             raise SourceError(

@@ -13,15 +13,16 @@ from typing import Any
 from lowwater.errors import LogUnknownError
 from lowwater_extractor.sources.oracle.pair_fields import bad, order_of, unknown
 
-IRP, DRP, LKR, URP, ORP, CFA, QMI, QMD, LMN, LLB, CMP = 2, 3, 4, 5, 6, 8, 11, 12, 16, 17, 22
+IRP, DRP, LKR, URP, ORP, CFA, QMI, QMD, DSC, LMN, LLB, CMP = 2, 3, 4, 5, 6, 8, 11, 12, 14, 16, 17, 22
 #: change rows; the others lock, forward or only say more about one
 CHANGING = frozenset({IRP, DRP, URP, ORP, QMI, QMD})
-_KNOWN = CHANGING | {LKR, CFA, LMN, LLB, CMP}
+_KNOWN = CHANGING | {LKR, CFA, DSC, LMN, LLB, CMP}
 _OP, _ROW_DEPENDENCIES, _PACKED = 0x1F, 0x40, 0x80
 
 #: flag byte of a row piece
 GOES_ON, GOES_ON_BEFORE, LAST, FIRST, HEAD_PIECE, CLUSTERED = 0x01, 0x02, 0x04, 0x08, 0x20, 0xC0
 WHOLE = HEAD_PIECE | FIRST | LAST
+CLUSTER_KEY_PIECE = 0x80
 
 #: kinds of a supplemental group
 UPDATE, INSERT, DELETE, CLUSTER_KEY, LOCK = 1, 2, 4, 8, 16
@@ -85,6 +86,9 @@ def _read(object_id: int, undo: list[bytes], code: bytes, redo: list[bytes], ord
         raise unknown(f"undo of {undo[1][16]}.{undo[1][17]} for object {object_id}: not of a table's row")
     if code[0] != 11 or code[1] not in _KNOWN:
         raise unknown(f"opcode {code[0]}.{code[1]} on object {object_id}")
+    if code[1] == DSC:
+        # a column is dropped from the rows of a table: of the others nothing changes, and its DDL names it stale
+        return Pair(object_id, DSC, None)
     image, at = _image(undo, 3, order, is_undo=True)
     group = _group(undo, at, order)
     op = code[1]
@@ -264,7 +268,10 @@ def _group(undo: list[bytes], at: int, order: str) -> Group | None:
     if len(raw) < 20:
         raise bad(f"a supplemental group of {len(raw)} bytes")
     count, _, undo_first, redo_first = unpack_from(f"{order}HHHH", raw, 2)
+    # a short header has none, and a long one has zeros where the head has no place yet
     place: Any = unpack_from(f"{order}IH", raw, 20) if len(raw) >= 26 else None
+    if place == (0, 0):
+        place = None
     columns: list[int] = []
     values: list[Value] = []
     if count:

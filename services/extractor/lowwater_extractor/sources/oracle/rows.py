@@ -104,6 +104,8 @@ class Joiner:
             raise pair_fields.unknown("a row of a table in a cluster")
         if group.kind == pairs.LOCK and pair.op not in CHANGING:
             return []
+        if group.fb & pairs.CLUSTER_KEY_PIECE and pair.op in CHANGING:
+            raise pair_fields.unknown(f"a change of object {pair.object_id} with supplemental flags {group.fb:02x}")
         if self._open and self._is_other_row(pair):
             self._expect_none(pair)
         self._open.append(pair)
@@ -113,9 +115,17 @@ class Joiner:
         return _whole(row)
 
     def _is_other_row(self, pair: Pair) -> bool:
-        """Inserts do not say where their row is, and have nothing else between their pieces."""
-        first = self._open[0]
-        return first.object_id != pair.object_id or _place(first) != _place(pair)
+        """By object, by the place of the row's head, and where that is not told by the mark of a row's first pair.
+
+        A short supplemental header has no place: that of inserts, of deletes, and (seen in 19c) that of the first pair
+        of an update whose other pairs have one. So a place counts only where two pairs tell one.
+        """
+        if self._open[0].object_id != pair.object_id:
+            return True
+        place, known = _place(pair), next((p for each in self._open if (p := _place(each)) is not None), None)
+        if place is not None and known is not None:
+            return place != known
+        return pair.group is not None and bool(pair.group.fb & pairs.FIRST)
 
     def _expect_none(self, pair: Pair) -> None:
         if self._open:
@@ -157,6 +167,7 @@ def _whole(row: list[Pair]) -> list[RowChange]:
     op = _OPS[kinds.pop()] if len(kinds) == 1 else "u"
     if op == "c":
         row = row[::-1]
+    _check_all_pieces(op, row)
     return [
         RowChange(
             row[0].object_id,
@@ -166,6 +177,18 @@ def _whole(row: list[Pair]) -> list[RowChange]:
             more=_joined([pair.group.image for pair in row if pair.group]),
         )
     ]
+
+
+def _check_all_pieces(op: str, row: list[Pair]) -> None:
+    """An inserted or deleted row is whole: its pieces have a first and a last one among them."""
+    if op == "u":
+        return
+    found = 0
+    for pair in row:
+        image = pair.redo if op == "c" else pair.undo
+        found |= image.fb if image is not None else 0
+    if found & (pairs.FIRST | pairs.LAST) != pairs.FIRST | pairs.LAST:
+        raise pair_fields.bad(f"a row of object {row[0].object_id} of which not all pieces are in the log")
 
 
 def _joined(images: list[Image | None]) -> dict[int, Value]:

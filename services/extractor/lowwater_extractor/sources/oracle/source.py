@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
@@ -17,7 +17,7 @@ from lowwater.positions import Order
 from lowwater.records import Chunk
 from lowwater_extractor.source import Check, Encoders, Stream, TableView
 from lowwater_extractor.sources.oracle import dictionary_file
-from lowwater_extractor.sources.oracle.capture import RedoOptions, captured_objects, redo_stream
+from lowwater_extractor.sources.oracle.capture import CapturedObjects, RedoOptions, redo_stream
 from lowwater_extractor.sources.oracle.changes import FrameMaker
 from lowwater_extractor.sources.oracle.checks import check_source
 from lowwater_extractor.sources.oracle.config import OracleConfig
@@ -31,7 +31,9 @@ from lowwater_extractor.sources.oracle.logminer.stream import open_stream
 from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
 from lowwater_extractor.sources.oracle.look import RedoView
 from lowwater_extractor.sources.oracle.sql_dictionary import SqlDictionary
+from lowwater_extractor.sources.oracle.supplemental import SupplementalCheck, refuse_unlogged
 from lowwater_extractor.sources.oracle.views import DatabaseView, FileView
+from lowwater_extractor.stale_notes import StaleTables
 
 
 class Oracle:
@@ -85,18 +87,19 @@ class Oracle:
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
         lobs = LobFetch(self._session) if self.config.lob_fetch == "at_commit" else None
         if self.config.capture == "logminer":
-            tables = MinedTables(self._versions(), self.config.wants, self._sql.read)
+            tables = MinedTables(
+                self._versions(), self.config.wants, self._sql.read, owners=self.config.owners, check=self._refuse
+            )
             return open_stream(self.name, self.config, self._root, tables, encoders, resumes, marks, lobs=lobs)
         view, options = self._view(), self._options()
         if isinstance(self.config.dictionary, Path):
             dictionary = self._dictionary()
             maker = FrameMaker(self.name, dictionary, encoders, lobs=lobs)
-            objects = captured_objects(dictionary)
-            return redo_stream(self.name, view, maker, lambda: objects, resumes, marks, options)
+            return redo_stream(self.name, view, maker, CapturedObjects(dictionary), resumes, marks, options)
         followed = self._followed(encoders.notes)
-        maker = FrameMaker(self.name, followed, encoders, followed.altered, lobs)
-        objects = captured_objects(followed)
-        return redo_stream(self.name, view, maker, lambda: objects, resumes, marks, options, notes=followed.notes)
+        maker = FrameMaker(self.name, followed, encoders, followed, lobs)
+        objects, stale = CapturedObjects(followed), StaleTables(self.name, encoders.notes)
+        return redo_stream(self.name, view, maker, objects, resumes, marks, options, notes=followed.notes, stale=stale)
 
     def _options(self) -> RedoOptions:
         config = self.config
@@ -123,6 +126,18 @@ class Oracle:
         self._refuse_keyless(found)
         return found
 
+    def _refuse(self, table: TableVersion) -> None:
+        """A table that joins, or was altered: is it one that can be captured?"""
+        self._refuse_keyless([table])
+        discovery = Discovery(self._root, self.config, self.name)
+        read_now = partial(self._read_now, discovery)
+        SupplementalCheck(self.name, self._root, read_now)(table)
+        if self.config.capture == "logminer":
+            refuse_unlogged(self.name, self._root, table)
+
+    def _read_now(self, discovery: Discovery, name: str) -> list[TableVersion]:
+        return self._sql.read(discovery.current_scn(), name)
+
     def _dictionary(self) -> Dictionary:
         if isinstance(self.config.dictionary, Path):
             kept = dictionary_file.load(self.name, self.config.dictionary)
@@ -142,9 +157,12 @@ class Oracle:
 
     def _followed(self, notes: Mapping[str, bytes]) -> FollowedDictionary:
         """What is remembered, and as they are now the tables of which nothing is: they are captured from now on."""
-        found = FollowedDictionary.remembered(self.name, notes, self._sql)
+        found = FollowedDictionary.remembered(self.name, notes, self._sql, self._refuse)
+        # a name that is known may have another object by now: the log, or a look at all names, will tell from when on
+        known = {version.full_name for version in found.current()}
         for version in self._versions():
-            if found.find(version.container, version.object_id, version.from_scn) is None:
+            self._refuse(version)
+            if version.full_name not in known and found.find(version.container, version.object_id, 1 << 63) is None:
                 found.add(version.since(0))
         return found
 

@@ -22,6 +22,7 @@ from lowwater_extractor.sources.oracle.dictionary import (
     with_options,
 )
 
+SQL_SCN = "SELECT CURRENT_SCN FROM V$DATABASE"
 #: what must be granted for this: SELECT and FLASHBACK on each
 SYS_TABLES = ("OBJ$", "TAB$", "COL$", "ECOL$", "CON$", "CDEF$", "CCOL$")
 
@@ -60,11 +61,19 @@ ORDER BY d.OBJ#, d.TYPE#, d.CON#, k.POS#"""
 SQL_NAME = """
 SELECT u.USERNAME, o.NAME FROM SYS.OBJ$ AS OF SCN :scn o JOIN DBA_USERS u ON u.USER_ID = o.OWNER#
 WHERE o.OBJ# = :object_id AND o.TYPE# IN (2, 19, 34) AND BITAND(o.FLAGS, 128) = 0"""
+#: only committed: a segment that a statement is still building belongs to nobody yet
+SQL_DATA_NAME = """
+SELECT u.USERNAME, o.NAME FROM SYS.OBJ$ AS OF SCN :scn o JOIN DBA_USERS u ON u.USER_ID = o.OWNER#
+WHERE o.DATAOBJ# = :data_object AND o.TYPE# IN (2, 19, 34) AND BITAND(o.FLAGS, 128) = 0"""
 SQL_NEWEST = "SELECT MAX(OBJ#) FROM SYS.OBJ$"
 SQL_COMPRESSED = """
 SELECT TABLE_NAME FROM DBA_TABLES WHERE OWNER = :owner AND COMPRESSION = 'ENABLED'
 UNION SELECT TABLE_NAME FROM DBA_TAB_PARTITIONS WHERE TABLE_OWNER = :owner AND COMPRESSION IN ('ENABLED', 'YES')
 UNION SELECT TABLE_NAME FROM DBA_TAB_SUBPARTITIONS WHERE TABLE_OWNER = :owner AND COMPRESSION IN ('ENABLED', 'YES')"""
+SQL_UNLOGGED = """
+SELECT TABLE_NAME FROM DBA_TABLES WHERE OWNER = :owner AND LOGGING = 'NO'
+UNION SELECT TABLE_NAME FROM DBA_TAB_PARTITIONS WHERE TABLE_OWNER = :owner AND LOGGING = 'NO'
+UNION SELECT TABLE_NAME FROM DBA_TAB_SUBPARTITIONS WHERE TABLE_OWNER = :owner AND LOGGING = 'NO'"""
 #: SecureFiles whose bytes in the log mean nothing here
 SQL_HIDDEN_LOBS = """
 SELECT TABLE_NAME, COLUMN_NAME, ENCRYPT, COMPRESSION, DEDUPLICATION FROM DBA_LOBS
@@ -120,11 +129,21 @@ class SqlDictionary:
             self._environment = Environment(found["NLS_CHARACTERSET"], found["NLS_NCHAR_CHARACTERSET"], zone)
         return self._environment
 
+    @property
+    def owners(self) -> list[str]:
+        return self._config.owners
+
+    def wants(self, owner: str, table: str) -> bool:
+        return self._config.wants(owner, table)
+
     def read(self, scn: int, only: str = "") -> list[TableVersion]:
         """All captured tables as they were at `scn`, or the one that is named `OWNER.TABLE`."""
         numbers = {name: int(number) for name, number in self._database.ask(SQL_OWNERS)}
         owners = [only.partition(".")[0]] if only else self._config.owners
         missing = [owner for owner in owners if owner not in numbers]
+        if missing and only:
+            # its owner was dropped with it
+            return []
         if missing:
             raise SourceError(
                 f"there are no users {', '.join(missing)}",
@@ -143,6 +162,24 @@ class SqlDictionary:
                 return f"{owner}.{name}"
         return None
 
+    def name_of_data(self, data_object: int, scn: int) -> str | None:
+        """`OWNER.TABLE` of the captured table whose rows are in this data object; None: it is no such one's."""
+        for owner, name in self._database.ask(SQL_DATA_NAME, data_object=data_object, scn=scn):
+            if self._config.wants(owner, name):
+                return f"{owner}.{name}"
+        return None
+
+    def identities(self) -> tuple[int, dict[str, int]]:
+        """The current SCN, and the object that each captured table's name had then."""
+        ((scn,),) = self._database.ask(SQL_SCN)
+        numbers = {name: int(number) for name, number in self._database.ask(SQL_OWNERS)}
+        found: dict[str, int] = {}
+        for owner in self._config.owners:
+            if owner in numbers:
+                tables, _, _ = self._objects(owner, numbers[owner], int(scn), "")
+                found |= {f"{owner}.{name}": o for o, name in tables.items()}
+        return int(scn), found
+
     def newest_object(self) -> int:
         ((newest,),) = self._database.ask(SQL_NEWEST)
         return int(newest)
@@ -156,6 +193,7 @@ class SqlDictionary:
         columns = self._columns(owner, number, scn, tables)
         keys, groups = self._constraints(number, scn)
         compressed = {name for (name,) in self._database.ask(SQL_COMPRESSED, owner=owner)}
+        unlogged = {name for (name,) in self._database.ask(SQL_UNLOGGED, owner=owner)}
         return [
             self._version(
                 owner, name, o, scn, columns[o], keys.get(o, []),
@@ -165,6 +203,7 @@ class SqlDictionary:
                 is_index_organized=bool(properties[o] & _INDEX_ORGANIZED),
                 is_clustered=bool(properties[o] & _CLUSTERED),
                 is_compressed=name in compressed,
+                is_unlogged=name in unlogged,
             )
             for o, name in tables.items()
         ]  # fmt: skip

@@ -148,7 +148,10 @@ class RedoStream:
 
     def _polled(self, out: list[SourceTransaction]) -> Polled:
         left_out, self._left_out = self._left_out, []
-        return Polled(out, self._marks(), left_out, self._notes())
+        marks, stale = self._marks(), self._assembler.stale
+        if all(thread.assembly.caught_up for thread in self._threads.values()):
+            self._assembler.verify(min(mark.order.major for mark in marks.values()))
+        return Polled(out, marks, left_out, {**self._notes(), **stale.notes()}, stale.found)
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
         """Logs before these are no longer needed."""

@@ -116,11 +116,16 @@ class TableRows:
     def _check_key(self, change: RowChange, highest: int) -> None:
         for number in self._needed:
             if self._raw(change, number, True, highest) is _ABSENT:
-                what = "the key" if self.version.key else "all columns, which it needs because it has no key"
-                raise LogUnknownError(
-                    f"an update of {self.version.full_name} is in the log without {what}",
-                    hint=f"{self.version.mending()}; then reset the source",
-                )
+                raise without_key(self.version, "an update")
+
+
+def without_key(version: TableVersion, change: str) -> LogUnknownError:
+    """`change`: "an update", "a delete"."""
+    what = "the key" if version.key else "all columns, which it needs because it has no key"
+    return LogUnknownError(
+        f"{change} of {version.full_name} is in the log without {what}",
+        hint=f"{version.log_statement()}; then reset the source",
+    )
 
 
 def is_logged(column: OracleColumn) -> bool:

@@ -26,7 +26,7 @@ class DatabaseView:
         self.files: LogFiles = DatabaseLogs(discovery, config, source, found.resetlogs_scn)
 
     def incarnation(self) -> str:
-        return self._discovery.identity().incarnation
+        return self._discovery.incarnation()
 
     def look(self) -> Look:
         return self._discovery.look()
@@ -46,7 +46,7 @@ class FileView:
         self._source = source
         self._numbers = tuple(threads)
         self.identity = self._newest_identity([*online, *archive])
-        self.files: LogFiles = LogDirectories(source, self.identity, online, archive)
+        self.files: LogFiles = LogDirectories(source, self.identity, online, archive, threads)
 
     def _newest_identity(self, directories: Sequence[Path]) -> Identity:
         paths = [path for directory in directories if directory.is_dir() for path in sorted(directory.iterdir())]
@@ -59,7 +59,8 @@ class FileView:
                 source=self._source,
                 hint="give `redo.online` and `redo.archive` the directories of one database",
             )
-        return max(heads, key=lambda head: head.resetlogs_scn).identity
+        # its number is a time; its SCN can be below that of the one before, after a restore to before that
+        return max(heads, key=lambda head: head.resetlogs).identity
 
     def incarnation(self) -> str:
         return str(self.identity)

@@ -12,10 +12,13 @@ from lowwater.codec.table import TableSchema
 from lowwater.errors import LogUnknownError, LowwaterError
 from lowwater_extractor.source import Encoders, Frame
 from lowwater_extractor.sources.oracle.columns import OracleColumn
+from lowwater_extractor.sources.oracle.ddl import Ddl, Name
 from lowwater_extractor.sources.oracle.dictionary import TableVersion
 from lowwater_extractor.sources.oracle.lob_fetch import LobFetch
 from lowwater_extractor.sources.oracle.logminer.literals import Convert, converter
 from lowwater_extractor.sources.oracle.logminer.sql_redo import Literal, Named, Statement, parse, parse_locator
+from lowwater_extractor.sources.oracle.table_rows import is_logged, without_key
+from lowwater_extractor.sources.oracle.values import MISSING
 
 #: about what a frame has more than the statement
 FRAME_MORE_BYTES = 16
@@ -36,8 +39,16 @@ class Tables(Protocol):
         """By the number that DATA_OBJ# has: of a table, a partition or a subpartition."""
         ...
 
-    def altered(self, owner: str, table: str, scn: int) -> None:
-        """There was DDL on it: what was known of it ends here."""
+    def name_of(self, object_number: int) -> tuple[str, str] | None:
+        """The captured table that this object is, by what was known before the newest DDL."""
+        ...
+
+    def named(self, names: Iterable[Name | None], statement: Ddl) -> set[str]:
+        """The captured tables that a statement is about."""
+        ...
+
+    def after(self, names: Iterable[str], statement: Ddl, scn: int) -> dict[str, str]:
+        """It has committed at `scn`: tables whose rows are not known any more → why."""
         ...
 
 
@@ -85,6 +96,8 @@ class _Way:
     passed: frozenset[str]
     #: never in the log
     unreadable: tuple[str, ...]
+    #: places that every change must name: the key's, or without one all that the log can have
+    needed: frozenset[int]
 
 
 class ChangeMaker:
@@ -101,6 +114,7 @@ class ChangeMaker:
         self._ways: dict[int, _Way] = {}
         #: each table's last version that a change came for
         self.seen: dict[str, TableSchema] = {}
+        self._seen_number: dict[str, int] = {}
 
     def number(self, owner: str, table: str, scn: int) -> int | None:
         """Of the version that stands at `scn`; None: the table is not captured."""
@@ -112,6 +126,18 @@ class ChangeMaker:
             self._numbers[key] = len(self._known)
             self._known.append(found)
         return self._numbers[key]
+
+    def meet(self, owner: str, table: str, scn: int) -> None:
+        """It was altered: also where no change comes, rows have a column's default without being written."""
+        number = self.number(owner, table, scn)
+        if number is not None:
+            self._see(number, self._encoders.versioned(self._known[number].schema))
+
+    def _see(self, number: int, schema: TableSchema) -> None:
+        """Transactions are framed after the DDL behind them was followed: an older version does not come back."""
+        if number >= self._seen_number.get(schema.full_name, 0):
+            self._seen_number[schema.full_name] = number
+            self.seen[schema.full_name] = schema
 
     def place(self, number: int, column: str) -> int | None:
         """Of a column in its table; None: it is not published."""
@@ -131,7 +157,7 @@ class ChangeMaker:
             kept = unpack(raw)
             way = self._ways.get(kept.table) or self._learn(kept.table)
             if way is not last:
-                self.seen[way.schema.full_name] = way.schema
+                self._see(kept.table, way.schema)
                 last = way
             yield way.encoder.header, self._body(way, kept, ts_us, scn)
 
@@ -141,8 +167,12 @@ class ChangeMaker:
         places = {c.name: (at[c.name], converter(c)) for c in table.columns if c.name in at}
         unreadable = tuple(name for name, (_, convert) in places.items() if convert is None)
         passed = frozenset(c.name for c in table.columns if c.name not in at)
+        needed = table.key or [c.name for c in table.visible if is_logged(c)]
         schema = self._encoders.versioned(table.schema)
-        way = _Way(table, schema, self._encoders.encoder(schema), places, passed, unreadable)
+        way = _Way(
+            table, schema, self._encoders.encoder(schema), places, passed, unreadable,
+            frozenset(at[name] for name in needed),
+        )  # fmt: skip
         self._ways[number] = way
         return way
 
@@ -160,7 +190,8 @@ class ChangeMaker:
                 return self._insert(way, statement, kept.missing, ts_us, scn)
             if statement.op == "u":
                 return self._update(way, statement.values, statement.where, kept.missing, ts_us, scn)
-            before, _ = self._row(way, statement.where)
+            before, told, _ = self._row(way, statement.where)
+            self._check_key(way, "a delete", before, told)
             return way.encoder.body("d", before, None, ts_us)
         except LowwaterError as error:
             if error.source is None:
@@ -169,20 +200,25 @@ class ChangeMaker:
             raise
 
     def _insert(self, way: _Way, statement: Statement, missing: Sequence[int], ts_us: int, scn: int) -> bytes:
-        row, _ = self._row(way, statement.values)
-        if not missing and not way.unreadable:
+        row, told, lost = self._row(way, statement.values)
+        if way.table.key:
+            # without a key a column that is not named is NULL
+            self._check_key(way, "an insert", row, told)
+        if not missing and not way.unreadable and not lost:
             return way.encoder.insert(row, ts_us)
-        lacking = self._fetched(way, row, missing, scn)
+        lacking = self._fetched(way, row, sorted({*missing, *lost}), scn)
         unchanged = [*way.unreadable, *(way.schema.columns[place].name for place in lacking)]
         return way.encoder.body("c", None, row, ts_us, list(dict.fromkeys(unchanged)))
 
     def _update(self, way: _Way, new: Named, old: Named, missing: Sequence[int], ts_us: int, scn: int) -> bytes:
-        before, told = self._row(way, old)
+        before, told, _ = self._row(way, old)
         after = list(before)
-        changed, set_places = self._row(way, new)
+        changed, set_places, lost = self._row(way, new)
         for place in set_places:
             after[place] = changed[place]
         told |= set_places
+        self._check_key(way, "an update", after, told)
+        missing = sorted({*missing, *lost})
         told |= set(missing)
         told -= set(self._fetched(way, after, missing, scn))
         # what the statement names neither as old nor as new stays as it was, or is not in the log at all
@@ -201,10 +237,16 @@ class ChangeMaker:
             return missing
         return [place for place in missing if place not in readable]
 
-    def _row(self, way: _Way, named: Named) -> tuple[list[Any], set[int]]:
-        """The values by the table's columns, and the places that the statement names."""
+    def _check_key(self, way: _Way, change: str, row: list[Any], told: set[int]) -> None:
+        """A row that the statement does not name would be published as a row of its own, with a null key."""
+        if not way.needed <= told or (way.table.key and any(row[place] is None for place in way.needed)):
+            raise without_key(way.table, change)
+
+    def _row(self, way: _Way, named: Named) -> tuple[list[Any], set[int], list[int]]:
+        """The values by the table's columns, the places that the statement names, those it names without a value."""
         row: list[Any] = [None] * len(way.schema.columns)
         told: set[int] = set()
+        lost: list[int] = []
         for name, literal in named.items():
             found = way.places.get(name)
             if found is None:
@@ -214,9 +256,13 @@ class ChangeMaker:
             place, convert = found
             if convert is None:
                 continue
-            row[place] = None if literal is None else convert(literal)
+            value = None if literal is None else convert(literal)
+            if value is MISSING:
+                lost.append(place)
+                continue
+            row[place] = value
             told.add(place)
-        return row, told
+        return row, told, lost
 
     def _unfit(self, way: _Way, what: str) -> LogUnknownError:
         return LogUnknownError(

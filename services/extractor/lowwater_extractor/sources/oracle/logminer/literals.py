@@ -25,9 +25,9 @@ from lowwater_extractor.sources.oracle.columns import (
     published_type,
     why_unreadable,
 )
-from lowwater_extractor.sources.oracle.logminer.sql_redo import Call, Literal
+from lowwater_extractor.sources.oracle.logminer.sql_redo import OPAQUE, Call, Literal
 from lowwater_extractor.sources.oracle.value_writing import encoder
-from lowwater_extractor.sources.oracle.values import decoder
+from lowwater_extractor.sources.oracle.values import MISSING, decoder
 
 Convert = Callable[[Literal], Any]
 
@@ -57,12 +57,19 @@ _FUNCTIONS = {
 
 
 def converter(column: OracleColumn) -> Convert | None:
-    """For literals that are not NULL. None: what LogMiner writes for this column is not its value."""
+    """For literals that are not NULL. None: what LogMiner writes for this column is not its value.
+
+    What it returns gives `MISSING` where the statement says that the log does not carry the value.
+    """
     if why_unreadable(column):
         return None
     convert = _converter(column)
+    # of a LOB LogMiner may have no value, and say so; of any other type that is not understood
+    may_lack = has_locator(column)
 
     def checked(literal: Literal) -> Any:
+        if literal is OPAQUE and may_lack:
+            return MISSING
         try:
             return convert(literal)
         except LowwaterError:

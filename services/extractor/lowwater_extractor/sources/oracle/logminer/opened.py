@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lowwater_extractor.sources.oracle.ddl import Ddl
 from lowwater_extractor.sources.oracle.logminer.changes import Kept, unpack
 from lowwater_extractor.sources.oracle.taken import OpenRows
 
 
 class Open(OpenRows):
-    __slots__ = ("has_locator",)
+    __slots__ = ("ddl", "has_locator")
 
     def __init__(self, scn: int) -> None:
         super().__init__(scn)
         #: a LOB's pieces may come
         self.has_locator = False
+        #: statements that are followed once they have committed, and the tables that they are about
+        self.ddl: list[tuple[Ddl, set[str]]] = []
 
     def cancel(self, is_it: Callable[[Kept], bool]) -> bool:
         """Take out the newest change that fits. False: there is none."""

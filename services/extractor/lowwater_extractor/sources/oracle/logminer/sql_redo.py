@@ -5,13 +5,15 @@ Only the statements that LogMiner itself makes are known here, not SQL: one row,
 it is the same for all rows of a table. Whatever is not known stops the source with its place in the statement.
 
 A literal becomes: `None` NULL · str for text and for numbers (LogMiner quotes both) · bytes HEXTORAW and EMPTY_BLOB ·
-bool TRUE, FALSE · `Call` for the functions that make dates, timestamps and intervals. What these mean depends on the
-column's type: `literals.py`.
+bool TRUE, FALSE · `Call` for the functions that make dates, timestamps and intervals · `OPAQUE` for what is no value:
+`Unsupported Type`, and constructors of object types. What these mean depends on the column's type: `literals.py`.
+Comments, such as the `/* JSON */` in front of a JSON column's bytes, are passed over between literals.
 """
 
 from __future__ import annotations
 
 import re
+from enum import Enum
 from typing import NamedTuple
 
 from lowwater.errors import LogUnknownError
@@ -25,7 +27,14 @@ class Call(NamedTuple):
     format: str | None
 
 
-Literal = None | str | bytes | bool | Call
+class Opaque(Enum):
+    """A place where LogMiner has written no value: the log does not carry it."""
+
+    OPAQUE = "no value"
+
+
+OPAQUE = Opaque.OPAQUE
+Literal = None | str | bytes | bool | Call | Opaque
 Named = dict[str, Literal]
 
 
@@ -55,12 +64,15 @@ _NAME = r'"((?:[^"]|"")+)"'
 _TABLE = rf"{_NAME}\.{_NAME}"
 _COLUMN = re.compile(_NAME)
 _COLUMNS = r'"(?:[^"]|"")+"(?:\s*,\s*"(?:[^"]|"")+")*'
+_ALIAS = r'(?:\s+(?!(?:set|where)\b)(?:\w+|"(?:[^"]|"")+"))?'
+#: in front of a column: the alias, or nothing
+_OF = r'(?:(?:\w+|"(?:[^"]|"")+")\s*\.\s*)?'
 _INSERT = re.compile(rf"\s*insert\s+into\s+{_TABLE}\s*\(\s*({_COLUMNS})\s*\)\s*values\s*\(", re.IGNORECASE)
-_UPDATE = re.compile(rf"\s*update\s+{_TABLE}(?:\s+\w+)??\s+set\s+", re.IGNORECASE)
-_DELETE = re.compile(rf"\s*delete\s+from\s+{_TABLE}(?:\s+\w+)??\s*", re.IGNORECASE)
-_LOCATOR = re.compile(rf"select\s+{_NAME}\s+(?:into\s+\w+\s+)?from\s+{_TABLE}(?:\s+\w+)??\s+where\s+", re.IGNORECASE)
+_UPDATE = re.compile(rf"\s*update\s+{_TABLE}{_ALIAS}\s+set\s+", re.IGNORECASE)
+_DELETE = re.compile(rf"\s*delete\s+from\s+{_TABLE}{_ALIAS}\s*", re.IGNORECASE)
+_LOCATOR = re.compile(rf"select\s+{_OF}{_NAME}\s+(?:into\s+\w+\s+)?from\s+{_TABLE}{_ALIAS}\s+where\s+", re.IGNORECASE)
 _XML_UPDATE = re.compile(
-    rf"\s*(?:XML DOC BEGIN:)?\s*update\s+{_TABLE}(?:\s+\w+)??\s+set\s+(?:\w+\.)?{_NAME}\s*=\s*XMLType\(:1\)\s*where\s+",
+    rf"\s*(?:XML DOC BEGIN:)?\s*update\s+{_TABLE}{_ALIAS}\s+set\s+{_OF}{_NAME}\s*=\s*XMLType\(:1\)\s*where\s+",
     re.IGNORECASE,
 )
 
@@ -68,20 +80,27 @@ _XML_UPDATE = re.compile(
 _TEXT = r"'([^']*(?:''[^']*)*)'"
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _ITEM = re.compile(rf"\s*(?:{_TEXT}|(NULL)|({_NUMBER}))\s*([,)])")
-_PAIR = re.compile(rf"\s*(?:\w+\.)?{_NAME}\s*(?:=\s*(?:{_TEXT}|(NULL)|({_NUMBER}))|(?:is|IS)\s+(NULL))(?=[\s,;]|\Z)")
+_PAIR = re.compile(
+    rf"\s*(?:\w+\.)?{_NAME}(?!\.)\s*(?:=\s*(?:{_TEXT}|(NULL)|({_NUMBER}))|(?:is|IS)\s+(NULL))(?=[\s,;]|\Z)"
+)
 
 # every literal, by itself
 _PLAIN = re.compile(rf"\s*(?:{_TEXT}|(NULL|TRUE|FALSE)\b|({_NUMBER})[fFdD]?)", re.IGNORECASE)
 _NATIONAL = re.compile(rf"\s*(?:N|n|U|u){_TEXT}")
 _CHR = re.compile(r"\s*CHR\s*\(\s*(\d+)\s*(?:USING\s+NCHAR_CS\s*)?\)", re.IGNORECASE)
 _CALL = re.compile(rf"\s*(\w+)\s*\(\s*(?:(?:N|n)?{_TEXT}\s*(?:,\s*{_TEXT}\s*)?)?\)")
+_COMMENT = re.compile(r"\s*/\*.*?\*/", re.DOTALL)
+_UNSUPPORTED = re.compile(r"\s*Unsupported(?:\s+Type)?(?=[\s,);]|\Z)", re.IGNORECASE)
+#: the constructor of an object type, or a call whose arguments are not one plain text: read to its closing bracket
+_CONSTRUCTOR = re.compile(r'\s*(?:"(?:[^"]|"")+"\s*\.\s*)?(?:"(?:[^"]|"")+"|(\w+))\s*\(')
+_INSIDE = re.compile(r"""[^'"()]+|'[^']*(?:''[^']*)*'|"[^"]*(?:""[^"]*)*"|([()])""")
 _JOIN = re.compile(r"\s*\|\|")
 _CODE_POINTS = re.compile(r"\\(\\|[0-9A-Fa-f]{4})")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-_SET_LEFT = re.compile(rf"\s*(?:\w+\.)?{_NAME}\s*=")
-_WHERE_LEFT = re.compile(rf"\s*(?:(?:\w+\.)?{_NAME}|(?:\w+\.)?(ROWID))\s*(?:=|(IS)\s+)", re.IGNORECASE)
+_SET_LEFT = re.compile(rf"\s*{_OF}{_NAME}\s*=")
+_WHERE_LEFT = re.compile(rf"\s*{_OF}(?:{_NAME}|(ROWID))\s*(?:=|(IS)\s+)", re.IGNORECASE)
 _WHERE = re.compile(r"\s*where\s+", re.IGNORECASE)
 _AND = re.compile(r"\s*and\b", re.IGNORECASE)
 _ITEM_END = re.compile(r"\s*([,)])")
@@ -91,6 +110,9 @@ _LOCATOR_END = re.compile(r"\s*(?:for\s+update)?\s*;?\s*\Z", re.IGNORECASE)
 
 _TIMES = frozenset({"TO_DATE", "TO_TIMESTAMP", "TO_TIMESTAMP_TZ", "TO_YMINTERVAL", "TO_DSINTERVAL"})
 _NUMBERS = frozenset({"TO_NUMBER", "TO_BINARY_FLOAT", "TO_BINARY_DOUBLE"})
+_TEXTS = frozenset({"TO_CHAR", "TO_NCHAR", "TO_CLOB", "TO_NCLOB", "CHARTOROWID"})
+#: of types that the log has no value of
+_CONSTRUCTORS = frozenset({"XMLTYPE", "BFILENAME", "JSON", "TO_VECTOR", "VECTOR", "SDO_GEOMETRY", "ANYDATA"})
 _WORDS: dict[str, Literal] = {"NULL": None, "TRUE": True, "FALSE": False}
 
 #: an insert's head, by its text: (owner, table, columns)
@@ -276,6 +298,8 @@ def _literal(sql: str, at: int) -> tuple[Literal, int]:
 
 
 def _one(sql: str, at: int) -> tuple[Literal, int]:
+    while (found := _COMMENT.match(sql, at)) is not None:
+        at = found.end()
     found = _PLAIN.match(sql, at)
     if found is not None:
         text, word, number = found.groups()
@@ -290,11 +314,29 @@ def _one(sql: str, at: int) -> tuple[Literal, int]:
     found = _CHR.match(sql, at)
     if found is not None:
         return chr(int(found[1])), found.end()
+    found = _UNSUPPORTED.match(sql, at)
+    if found is not None:
+        return OPAQUE, found.end()
     found = _CALL.match(sql, at)
     if found is None:
-        raise _unknown(sql, at, "a literal")
+        return OPAQUE, _behind_constructor(sql, at)
     name, text, form = found.groups()
     return _called(sql, at, name.upper(), text, form), found.end()
+
+
+def _behind_constructor(sql: str, at: int) -> int:
+    """Where the constructor of an object ends: of its arguments nothing is taken."""
+    found = _CONSTRUCTOR.match(sql, at)
+    if found is None or (found[1] is not None and found[1].upper() not in _CONSTRUCTORS):
+        raise _unknown(sql, at, "a literal")
+    depth, end = 1, found.end()
+    while depth:
+        found = _INSIDE.match(sql, end)
+        if found is None:
+            raise _unknown(sql, at, "the closing bracket of a constructor")
+        depth += {"(": 1, ")": -1, None: 0}[found[1]]
+        end = found.end()
+    return end
 
 
 def _called(sql: str, at: int, name: str, text: str | None, form: str | None) -> Literal:
@@ -311,6 +353,10 @@ def _called(sql: str, at: int, name: str, text: str | None, form: str | None) ->
             return _unescaped(text, sql, at)
         if name in _NUMBERS and form is None:
             return text
+        if name in _TEXTS and form is None:
+            return text
+        if name in _CONSTRUCTORS:
+            return OPAQUE
     elif name in ("EMPTY_CLOB", "EMPTY_NCLOB"):
         return ""
     elif name == "EMPTY_BLOB":

@@ -31,6 +31,7 @@ from lowwater_extractor.sources.oracle.logminer.session import MiningSession, ol
 from lowwater_extractor.sources.oracle.logminer.transactions import Assembler
 from lowwater_extractor.sources.oracle.look import Look, txid_text, without_container
 from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.stale_notes import StaleTables
 
 
 class _Window:
@@ -115,7 +116,8 @@ class LogMinerStream:
             if self._window is not None:
                 self._fetch(self._window, out)
         left_out, self._left_out = self._left_out, []
-        return Polled(out, self._thread_marks(), left_out)
+        stale = self._assembler.stale
+        return Polled(out, self._thread_marks(), left_out, stale.notes(), stale.found)
 
     def _is_time(self) -> bool:
         waited = self._looked is None or self._clock() - self._looked >= self._settings.look_seconds
@@ -181,7 +183,7 @@ class LogMinerStream:
     # --- checks
 
     def _check_incarnation(self) -> None:
-        now = self._discovery.identity().incarnation
+        now = self._discovery.incarnation()
         if now != self._incarnation:
             raise IncarnationError(
                 f"the database was {self._incarnation}, now it is {now}",
@@ -262,10 +264,10 @@ def open_stream(
 ) -> LogMinerStream:
     """Read on from `resumes`; empty means from the start of capture. `database` is a connection to the root."""
     discovery = Discovery(database, config, source)
-    identity = discovery.identity()
+    identity, incarnation = discovery.identity(), discovery.incarnation()
     left_out: list[tuple[int, str, str]] = []
     if resumes:
-        resume = resumed(source, identity.incarnation, resumes)
+        resume = resumed(source, incarnation, resumes)
     else:
         start = discovery.start()
         logs = discovery.online_logs() + discovery.archived_logs(
@@ -273,7 +275,7 @@ def open_stream(
         )
         resume, left_out = fresh(
             source,
-            identity.incarnation,
+            incarnation,
             start,
             oldest_scn=oldest_scn(discovery.look().threads, logs),
             leave_out=config.open_at_start == "leave_out",
@@ -281,8 +283,9 @@ def open_stream(
     space = SpillSpace(config.spill_directory)
     maker = ChangeMaker(source, tables, encoders, lobs)
     assembler = Assembler(
-        source, maker, tables, space, zone=ZoneInfo(config.zone), spill_bytes_max=config.spill_bytes_max
-    )
+        source, maker, tables, space, zone=ZoneInfo(config.zone), spill_bytes_max=config.spill_bytes_max,
+        stale=StaleTables(source, encoders.notes),
+    )  # fmt: skip
     session = MiningSession(
         source,
         database,

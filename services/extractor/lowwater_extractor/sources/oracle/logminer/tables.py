@@ -1,47 +1,88 @@
-"""The captured tables by name, for LogMiner's rows: read again after DDL."""
+"""The captured tables by name, for LogMiner's rows: read again after DDL, and checked when they are first met."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from lowwater_extractor.sources.oracle.altered import captured_names, why_stale
+from lowwater_extractor.sources.oracle.ddl import Ddl, Name
 from lowwater_extractor.sources.oracle.dictionary import TableVersion
 
 #: (scn, `OWNER.TABLE`) → the table as it was then; none if it was not there
 ReadOne = Callable[[int, str], list[TableVersion]]
 Wants = Callable[[str, str], bool]
+Check = Callable[[TableVersion], None]
 
 
 class MinedTables:
     """LogMiner names tables and columns by the newest dictionary, so one version of each is known at a time."""
 
-    def __init__(self, versions: Iterable[TableVersion], wants: Wants, read: ReadOne) -> None:
+    def __init__(
+        self,
+        versions: Iterable[TableVersion],
+        wants: Wants,
+        read: ReadOne,
+        *,
+        owners: Sequence[str] = (),
+        check: Check = lambda _: None,
+    ) -> None:
+        """`check` refuses a table that cannot be captured: asked of each that is met, or was altered."""
         self._wants = wants
-        self._read = read
+        self._read_one = read
+        self._owners = owners
+        self._check = check
         self._known: dict[tuple[str, str], TableVersion | None] = {}
         self._objects: dict[int, tuple[str, str]] = {}
-        #: tables with DDL → its SCN: read again at the first row behind it
-        self._stale: dict[tuple[str, str], int] = {}
         for version in versions:
+            check(version)
             self._learn((version.owner, version.table), version)
+
+    def _read(self, scn: int, name: str) -> TableVersion | None:
+        found = self._read_one(scn, name)
+        for version in found:
+            self._check(version)
+        return found[0] if found else None
 
     def find(self, owner: str, table: str, scn: int) -> TableVersion | None:
         name = (owner, table)
-        if name in self._known and scn <= self._stale.get(name, scn):
+        if name in self._known:
             return self._known[name]
         if not self._wants(owner, table):
             return None
-        self._stale.pop(name, None)
         # a row of this SCN has just been changed, so the table was there
-        found = self._read(scn, f"{owner}.{table}")
-        self._learn(name, found[0] if found else None)
+        self._learn(name, self._read(scn, f"{owner}.{table}"))
         return self._known[name]
+
+    def name_of(self, object_number: int) -> tuple[str, str] | None:
+        """The captured table that this object was when it was read last: LogMiner itself shows the newest name."""
+        return self._objects.get(object_number)
 
     def is_captured(self, object_number: int) -> bool:
         return object_number in self._objects
 
-    def altered(self, owner: str, table: str, scn: int) -> None:
-        if self._wants(owner, table):
-            self._stale[(owner, table)] = scn
+    def named(self, names: Iterable[Name | None], statement: Ddl) -> set[str]:
+        """The captured tables that a statement is about."""
+        found = captured_names(names, self._owners, self._wants)
+        if statement.cascades:
+            found |= {v.full_name for v in self._known.values() if v and statement.owner in ("", v.owner)}
+        return found
+
+    def after(self, names: Iterable[str], statement: Ddl, scn: int) -> dict[str, str]:
+        """It has committed at `scn`: tables whose rows are not known any more → why."""
+        stale = {}
+        for full_name in sorted(names):
+            owner, _, table = full_name.partition(".")
+            before, now = self._known.get((owner, table)), self._read(scn, full_name)
+            if why := why_stale(before, now, statement, is_new=before is None):
+                stale[full_name] = why
+            if before is not None and (now is None or now.object_id != before.object_id):
+                # its rows are another's from now on
+                self._objects = {o: name for o, name in self._objects.items() if name != (owner, table)}
+            self._learn((owner, table), now)
+            if now is None:
+                # it may be made again: then it is asked for
+                del self._known[(owner, table)]
+        return stale
 
     def _learn(self, name: tuple[str, str], version: TableVersion | None) -> None:
         self._known[name] = version

@@ -12,13 +12,14 @@ not seen. Behind `read`, a row without a begin is an error: redo is missing.
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Iterable
 from zoneinfo import ZoneInfo
 
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError, SourceError
 from lowwater.positions import ORDER_MIN, Order
 from lowwater_extractor.source import SourceTransaction
+from lowwater_extractor.sources.oracle import ddl
+from lowwater_extractor.sources.oracle.ddl import Ddl, Effect, Name
 from lowwater_extractor.sources.oracle.logminer.changes import (
     FRAME_MORE_BYTES,
     ChangeMaker,
@@ -30,6 +31,7 @@ from lowwater_extractor.sources.oracle.logminer.changes import (
 )
 from lowwater_extractor.sources.oracle.logminer.contents import (
     OPS,
+    OWNER_UNKNOWN,
     SEQUENCE_UNKNOWN,
     UNDONE,
     Action,
@@ -42,10 +44,12 @@ from lowwater_extractor.sources.oracle.logminer.sql_redo import Named, parse, pa
 from lowwater_extractor.sources.oracle.look import txid_text, without_container
 from lowwater_extractor.sources.oracle.taken import spill_largest
 from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.stale_notes import StaleTables
 
 Out = list[SourceTransaction]
 
-_TRUNCATE = re.compile(r"\s*truncate\s+table\b", re.IGNORECASE)
+#: a statement about the tables that it names
+_ONE = Ddl(Effect.NONE, "")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -59,7 +63,10 @@ class Assembler:
         *,
         zone: ZoneInfo,
         spill_bytes_max: int = 64 << 20,
+        stale: StaleTables | None = None,
     ) -> None:
+        #: tables whose rows are not known any more
+        self.stale = StaleTables(source, {}) if stale is None else stale
         self.open: dict[int, Open] = {}
         #: open at the start of capture, and left out because the operator asked for it; without their container
         self.left_out: set[int] = set()
@@ -118,7 +125,7 @@ class Assembler:
         """By name, by object number, or because it is of no table at all."""
         if row.owner is None or row.table is None or row.owner == "UNKNOWN":
             return action_of_none(row) or (row.object is not None and self._tables.is_captured(row.object))
-        return self._maker.number(row.owner, row.table, row.scn) is not None
+        return self._number(row) is not None
 
     def _begin(self, row: Row) -> None:
         xid = row.xid
@@ -141,11 +148,19 @@ class Assembler:
         if self._slots.get(xid >> 32) == xid:
             del self._slots[xid >> 32]
         self._held -= transaction.memory()
-        if is_commit and transaction.count and row.scn > self.read:
-            self._emit(row, xid, transaction, out)
-
-    def _emit(self, row: Row, xid: int, transaction: Open, out: Out) -> None:
+        if not is_commit or row.scn <= self.read:
+            return
         order = Order(row.scn, place_of(row))
+        for statement, names in transaction.ddl:
+            for table, why in self._tables.after(names, statement, row.scn).items():
+                self.stale.add(table, order, why)
+            for name in names:
+                owner, _, table = name.partition(".")
+                self._maker.meet(owner, table, row.scn)
+        if transaction.count:
+            self._emit(row, xid, transaction, order, out)
+
+    def _emit(self, row: Row, xid: int, transaction: Open, order: Order, out: Out) -> None:
         if order <= self._last.get(row.thread, ORDER_MIN):
             raise MarkBrokenError(
                 f"commit at {order} behind one at {self._last[row.thread]}",
@@ -166,7 +181,7 @@ class Assembler:
                     hint="it was dropped or rebuilt since: capture by redo files, or leave this transaction out",
                 )
             return
-        number = self._maker.number(row.owner, row.table, row.scn)
+        number = self._number(row)
         if number is None:
             return
         action_of(row)
@@ -179,6 +194,15 @@ class Assembler:
             return
         self._check_parent(row)
         self._keep(transaction, Kept(op, number, row.row_id or "", (), row.sql or ""))
+
+    def _number(self, row: Row) -> int | None:
+        """Of the row's table; None: it is not captured. By its object, where LogMiner shows a newer name of that."""
+        assert row.owner is not None
+        assert row.table is not None
+        known = None if row.object is None else self._tables.name_of(row.object)
+        if known is not None and known != (row.owner, row.table):
+            return self._maker.number(*known, row.scn)
+        return self._maker.number(row.owner, row.table, row.scn)
 
     def _transaction(self, row: Row) -> Open | None:
         """The row's transaction; None: it does not count."""
@@ -251,16 +275,27 @@ class Assembler:
             raise LogUnknownError(f"operation {row.operation} (a LOB's piece) without the row that it belongs to")
 
     def _ddl(self, row: Row) -> None:
-        """TRUNCATE is a change. All other makes the table be read again, one that is not known yet as well."""
-        if row.owner is None or row.table is None:
+        """What leaves no rows is a change. All is followed once it has committed."""
+        statement = ddl.parse(row.sql or "")
+        if statement is None:
             return
-        if _TRUNCATE.match(row.sql or "") is None:
-            self._tables.altered(row.owner, row.table, row.scn)
+        own = [Name(row.owner, row.table)] if row.owner and row.table and row.owner != OWNER_UNKNOWN else []
+        if row.object is not None and (known := self._tables.name_of(row.object)) is not None:
+            own.append(Name(*known))
+        # what LogMiner names is what it is about; the text's own names have no owner where the session's was meant
+        names = self._tables.named([*(own or statement.tables), statement.other], statement)
+        transaction = self._transaction(row) if names else None
+        if transaction is None:
             return
-        number = self._maker.number(row.owner, row.table, row.scn)
-        transaction = self._transaction(row) if number is not None else None
-        if number is not None and transaction is not None:
-            self._keep(transaction, Kept("t", number, "", (), ""))
+        if statement.effect in (Effect.EMPTIED, Effect.RENAMED):
+            if not own and statement.tables:
+                # whose rows are gone is not certain
+                statement = statement._replace(effect=Effect.ROWS)
+            elif own and self._tables.named(own[-1:], _ONE):
+                number = self._maker.number(*own[-1], row.scn)
+                if number is not None:
+                    self._keep(transaction, Kept("t", number, "", (), ""))
+        transaction.ddl.append((statement, names))
 
     def _locator(self, row: Row, transaction: Open) -> None:
         """Mark the column of the change before it, if that is of the same row; else it is an update of its own."""

@@ -11,6 +11,7 @@ BEGIN | FLAG_SYSTEM           the session's flags, 0 if there are none
 COMMIT, ROLLBACK              epoch seconds, the flags of the 5.4
 PREPARE                       0; the bytes of the 5.12
 DDL                           object id, 0 if it has none; the bytes of the 24.1
+LOAD                          data object id; blocks were loaded, or written without being logged. It has no transaction
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ ROLLBACK = 0x55 << 16
 UNDO = 0x56 << 16
 PREPARE = 0x57 << 16
 DDL = 0x58 << 16
+LOAD = 0x59 << 16
 OPERATION = 0xFFFF_0000
 #: of ROW and UNDO: the opcode; of BEGIN: flags
 ARGUMENT = 0xFFFF

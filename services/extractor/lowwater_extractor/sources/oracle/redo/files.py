@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from lowwater.errors import IncarnationError, SourceLostError
+from lowwater.errors import IncarnationError, SourceLostError, StartRefusedError
 from lowwater_extractor.sources.oracle.redo.file_header import (
     HEADER_BYTES,
     Identity,
@@ -43,8 +43,17 @@ class LogDirectories:
     Online logs are written in place, so their headers are read at each look; an archived log's header is read once.
     """
 
-    def __init__(self, source: str, identity: Identity, online: Sequence[Path], archived: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        source: str,
+        identity: Identity,
+        online: Sequence[Path],
+        archived: Sequence[Path],
+        threads: Sequence[int] = (),
+    ) -> None:
+        """`threads`: all that are read; a log of another one is refused. None: somebody else knows them."""
         self._source = source
+        self._threads = frozenset(threads)
         self._identity = identity
         self._online = tuple(online)
         self._archived = tuple(archived)
@@ -82,6 +91,8 @@ class LogDirectories:
         found, others = [], set()
         for path in _files(self._source, self._online):
             head = read_header(path)
+            if isinstance(head, LogHeader) and head.identity == self._identity:
+                self._check_thread(path, head)
             if not isinstance(head, LogHeader) or head.thread != thread or head.database != self._identity.database:
                 continue
             if head.identity == self._identity:
@@ -89,13 +100,16 @@ class LogDirectories:
             else:
                 others.add(head.resetlogs)
         if others and not found:
-            raise IncarnationError(
-                f"the database was opened with resetlogs ({self._identity.resetlogs} → {max(others)})",
-                source=self._source,
-                thread=thread,
-                hint="logs of two incarnations are never mixed: begin capture anew",
-            )
+            raise self._reset(thread, max(others))
         return found
+
+    def _reset(self, thread: int, resetlogs: int) -> IncarnationError:
+        return IncarnationError(
+            f"the database was opened with resetlogs ({self._identity.resetlogs} → {resetlogs})",
+            source=self._source,
+            thread=thread,
+            hint="logs of two incarnations are never mixed: reset the source",
+        )
 
     def _look_archived(self) -> None:
         known = self._known
@@ -109,10 +123,28 @@ class LogDirectories:
             entry = known.get(path)
             if entry is None or entry[0] != stamp:
                 head = read_header(path)
-                entry = (stamp, head if isinstance(head, LogHeader) and head.identity == self._identity else None)
+                is_ours = isinstance(head, LogHeader) and head.database == self._identity.database
+                entry = (stamp, head if isinstance(head, LogHeader) and is_ours else None)
             self._known[path] = entry
-            if entry[1] is not None:
-                self._choose(path, entry[1], stamp)
+            found = entry[1]
+            if found is None:
+                continue
+            if found.identity == self._identity:
+                self._check_thread(path, found)
+                self._choose(path, found, stamp)
+            elif found.resetlogs > self._identity.resetlogs:
+                # older ones may lie there for as long as they like; behind a newer one nothing comes any more
+                raise self._reset(found.thread, found.resetlogs)
+
+    def _check_thread(self, path: Path, head: LogHeader) -> None:
+        if self._threads and head.thread not in self._threads:
+            raise StartRefusedError(
+                f"{path} is a log of redo thread {head.thread}, and `threads` names "
+                f"{', '.join(map(str, sorted(self._threads)))}: what it holds would not be captured",
+                source=self._source,
+                thread=head.thread,
+                hint="name all threads of the database in `threads`",
+            )
 
     def _choose(self, path: Path, head: LogHeader, stamp: _Stamp) -> None:
         """Of several copies of a log one that is whole."""

@@ -35,12 +35,14 @@ UNDONE_RECORD, UNDONE_BLOCK = 0x0506, 0x050B
 STATE = 0x050C
 SESSION_START, SESSION_ON = 0x0513, 0x0514
 DDL = 0x1801
-DIRECT_LOAD = 0x1301
+#: blocks that were loaded whole; ranges of blocks that were loaded without logging
+DIRECT_LOAD, INVALIDATION, UNLOGGED_LOAD = 0x1301, 0x1302, 0x1304
 
 #: the undo of a table row, as `opc` of a 5.1 has it
 ROW_UNDO = 0x0B01
 
 INSERT, DELETE, LOCK, UPDATE, OVERWRITE, FORWARD = 0x0B02, 0x0B03, 0x0B04, 0x0B05, 0x0B06, 0x0B08
+DROP_COLUMN = 0x0B0E
 INSERT_MANY, DELETE_MANY, SUPPLEMENT, LOB_SUPPLEMENT, COMPRESSED = 0x0B0B, 0x0B0C, 0x0B10, 0x0B11, 0x0B16
 
 #: the row opcodes that are handed on; what they mean for a row is decided where rows are made. Locks and
@@ -55,6 +57,7 @@ ROWS = frozenset(
         FORWARD,
         INSERT_MANY,
         DELETE_MANY,
+        DROP_COLUMN,
         SUPPLEMENT,
         LOB_SUPPLEMENT,
         COMPRESSED,
@@ -72,6 +75,8 @@ _KINDS = {
     SESSION_ON: Kind.SESSION,
     DDL: Kind.DDL,
     DIRECT_LOAD: Kind.LOAD,
+    INVALIDATION: Kind.LOAD,
+    UNLOGGED_LOAD: Kind.LOAD,
 }
 
 #: layer → why nothing of it can change a row of a captured table
@@ -104,11 +109,9 @@ PASSED = {
     0x050D: "conversion of an undo segment to another version",
     0x050E: "storage parameters of an undo segment",
     0x0518: "an undo block written anew: the same records",
-    0x1302: "invalidation of a loaded block range: nothing can be read there",
-    0x1304: "blocks loaded without logging: nothing can be read there; the load itself is refused by 19.1",
-    0x1802: "companion of a direct load: the load is judged by its 19.1",
+    0x1802: "companion of a direct load: the load is judged by its layer 19",
     0x1804: "LogMiner's companion of a commit, which is announced by its 5.4",
-    0x1806: "companion of a direct load: the load is judged by its 19.1",
+    0x1806: "companion of a direct load: the load is judged by its layer 19",
     0x180A: "LogMiner's own note on a session",
 }
 

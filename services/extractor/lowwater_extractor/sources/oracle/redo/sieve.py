@@ -11,10 +11,12 @@ from lowwater_extractor.sources.oracle.redo import codes, opcodes
 from lowwater_extractor.sources.oracle.redo.found import Captured, Found, Keys, Problem, idle_events
 from lowwater_extractor.sources.oracle.redo.layout import (
     COMMIT_ROLLED_BACK,
+    OBJECT_MAX,
     SESSION_LOGMINER,
     SESSION_SPACE,
     TYP_ENCRYPTED,
     UNDO_PARTS,
+    VECTOR_HEAD,
     opcode_text,
 )
 from lowwater_extractor.sources.oracle.redo.opcodes import Kind
@@ -27,6 +29,9 @@ _NONE, _OTHER_UNDO, _HIDDEN_UNDO = -1, -2, -3
 
 #: 24.1: kinds of statement that are about temporary objects
 _DDL_TEMPORARY = np.array((4, 5, 6, 8, 9, 10))
+
+#: a data object of all ones: none
+_NO_OBJECT = 0xFFFF_0000
 
 _ENCRYPTED_HINT = "redo of an encrypted tablespace cannot be read: move the table, or capture it with LogMiner"
 _REPORT_HINT = "nothing is passed over unread: report it with the log, or leave the table out of capture"
@@ -271,11 +276,27 @@ class Sieve:
         self._add(picks, rows, self._xid(picks.first[rows] + 4), codes.DDL, value=number, stop=picks.stop[rows])
 
     def _load(self, picks: Picks, rows: Ints) -> None:
-        number = self._payload.u32[picks.first[rows] >> 2].astype(np.int64)
-        mine = self._data_objects.has(picks.container[rows] << 32 | number)
-        if mine.any():
-            hint = "what is loaded as whole blocks is not in the redo as rows: copy the table anew after the load"
+        """Layer 19: rows that are not in the redo as rows. Where the database can be asked, who it is about is decided
+        later: a table that was truncated or moved has a data object that is younger than the dictionary."""
+        container = picks.container[rows]
+        # in the vector's header: the data object, its high half and its low one
+        number = picks.word(rows, 3) << 16 | picks.word(rows, 11)
+        low = self._low.has(container << 16 | picks.word(rows, 11))
+        whole = picks.size(rows, 0) >= 4
+        loaded = (picks.opcode[rows] == opcodes.DIRECT_LOAD) & whole
+        named = self._payload.u32[np.where(whole, picks.first[rows], 0) >> 2].astype(np.int64)
+        number = np.where(loaded, named, number)
+        mine = np.where(loaded, self._data_objects.has(container << 32 | number), low)
+        if self._newest == OBJECT_MAX:
+            hint = "what is loaded as whole blocks is not in the redo as rows: reset the source after the load"
             self._stop_at(picks, rows[mine], "a direct load into a captured table", hint)
+            return
+        young = (number > self._newest) & (number < _NO_OBJECT) & self._containers.has(container)
+        taken = np.flatnonzero(mine | young)
+        rows = rows[taken]
+        # of the vector only its header is kept: the blocks themselves are of no use
+        stop = picks.at[rows] + VECTOR_HEAD
+        self._add(picks, rows, np.zeros(len(rows), np.uint64), codes.LOAD, value=number[taken], stop=stop)
 
     def _unknown(self, picks: Picks, rows: Ints) -> None:
         container = picks.container[rows]
