@@ -30,7 +30,7 @@ class TursoFile:
 
         self.path = path
         all_ = ",".join(filter(None, (FEATURES, features)))
-        self.connection = turso.connect(str(path), isolation_level=None, experimental_features=all_)
+        self.connection: Any = turso.connect(str(path), isolation_level=None, experimental_features=all_)
         if mode:
             capture(self.connection, mode)
 
@@ -50,7 +50,10 @@ class TursoFile:
         return open_source(SOURCE, "turso", self.config(**settings))
 
     def close(self) -> None:
-        self.connection.close()
+        """The engine knows an open file by its path: another one can be opened there once nobody holds this one."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
 
 class Captured(Reading):

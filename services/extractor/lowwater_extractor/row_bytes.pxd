@@ -5,9 +5,10 @@ from lowwater_extractor.frames cimport Frames
 
 cdef int _STEP, _HIDDEN, _NEVER_NULL, _ROWID, _WHAT
 cdef int _INTEGER, _REAL, _TEXT, _BLOB, _SIGNED, _UNSIGNED, _COPIED, _COUNTED, _TIMESTAMP, _DATETIME, _DATE, _DECIMAL
+cdef int _UTF8
 cdef int _CREATE, _UPDATE, _DELETE, _INSERTED, _UPDATED, _DELETED
 cdef Py_ssize_t _ID, _TIME, _TXN, _KIND, _TABLE, _ROW, _BEFORE, _AFTER, _UPDATES
-cdef long long _EXACT, _EPOCH_DAYS, _DAY_SECONDS, _MILLION, _SECONDS_MAX, _DATETIME_OFFSET, _YEAR_MIN
+cdef long long _EXACT, _EPOCH_DAYS, _DAY_SECONDS, _MILLION, _SECONDS_MAX, _DATETIME_OFFSET, _YEAR_MIN, _YEAR_MAX
 cdef bytes _WIDTHS, _MONTH_DAYS, _DIGIT_BYTES
 
 @cython.locals(z=cython.ulonglong)
@@ -20,6 +21,9 @@ cdef Py_ssize_t _put_copy(
 
 @cython.locals(size=cython.longlong, exponent=cython.longlong, one=cython.longlong, bits=cython.longlong, shift=cython.int)
 cdef Py_ssize_t _put_double(unsigned char* out, Py_ssize_t at, long long n) noexcept
+
+@cython.locals(found=cython.int, place=cython.Py_ssize_t)
+cdef bint _has_more_than_ascii(const unsigned char* r, Py_ssize_t p, Py_ssize_t e) noexcept
 
 @cython.locals(c=cython.int, d=cython.int, more=cython.int, place=cython.Py_ssize_t)
 cdef bint _is_utf8(const unsigned char* r, Py_ssize_t p, Py_ssize_t e) noexcept

@@ -17,7 +17,7 @@ from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules, published
 from lowwater.positions import ORDER_MAX, Order
 from lowwater.records import Chunk
-from lowwater_extractor.source import SourceTransaction, ThreadMark
+from lowwater_extractor.source import SourceTransaction, StaleTable, ThreadMark
 from lowwater_extractor.sources import open_source
 from lowwater_extractor.sources.mongodb.server import log_end
 from lowwater_extractor.sources.mongodb.source import MongoDB
@@ -40,7 +40,7 @@ class Read:
         assert isinstance(stream, MongoStream)
         self.stream = stream
         self.mark: ThreadMark
-        self.stale: Mapping[str, Order] = {}
+        self.stale: Mapping[str, StaleTable] = {}
         self._first: list[SourceTransaction] = []
         self._first = self.poll()
 
@@ -58,7 +58,7 @@ class Read:
     @property
     def end(self) -> Order:
         """The mark that covers the log as it is now."""
-        return Order.mark(log_end(self.database.client, SOURCE))
+        return Order.mark(log_end(self.database.client, SOURCE).time)
 
     def transactions(self) -> list[SourceTransaction]:
         """Until the marks have passed the end of the log as it is now."""

@@ -16,7 +16,7 @@ from lowwater.errors import CodecError, LogGapError, SnapshotGoneError
 from lowwater.positions import Order
 from lowwater.records import Chunk
 from lowwater_extractor.sources.turso import read
-from lowwater_extractor.sources.turso.assemble import COMMIT_MINOR
+from lowwater_extractor.sources.turso.captured import COMMIT_MINOR
 
 TABLE = (
     "CREATE TABLE v (id INTEGER PRIMARY KEY, i BIGINT, r REAL, t TEXT, b BLOB, n NUMERIC, x, d DATETIME,"

@@ -236,12 +236,12 @@ def test_a_collection_that_is_renamed_is_emptied_and_the_other_is_to_be_copied()
     reading.batch(event(2_000, doc=_doc(1)), event(2_001, doc=_doc(1), namespace="shop.kept"), rename)
     reading.batch()
     assert [change[:2] for change in _changes(reading)[2:]] == [("t", "shop.orders"), ("t", "shop.kept")]
-    assert reading.tables.stale == {"shop.kept": Order(2_002, 1)}
+    assert reading.tables.stale.found["shop.kept"].order == Order(2_002, 1)
     notes = reading.tables.notes()
-    assert notes["stale/shop.kept"] == b"[2002, 1]"
+    assert notes["stale/shop.kept"] == b'[2002, 1, "shop.orders was renamed to it"]'
     reading.encoders.notes.update({name: data for name, data in notes.items() if data})
     again = CapturedTables(CONFIG, "s", Shapes(CONFIG), reading.encoders, {})
-    assert again.stale == reading.tables.stale
+    assert again.stale.found == reading.tables.stale.found
 
 
 def test_an_id_of_another_type_stops_the_source_and_says_where() -> None:

@@ -13,8 +13,8 @@ from tests.unit.turso.records import record
 
 from lowwater.errors import CodecError, LogGapError, LogUnknownError, StartRefusedError
 from lowwater.positions import Order
-from lowwater_extractor.sources.turso.assemble import COMMIT_MINOR, Assembler, LogRow
-from lowwater_extractor.sources.turso.captured import CapturedMaker
+from lowwater_extractor.sources.turso.assemble import Assembler, LogRow, NowTables
+from lowwater_extractor.sources.turso.captured import COMMIT_MINOR, CapturedMaker
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.definitions import Definitions
 from lowwater_extractor.sources.turso.tables import Tables
@@ -36,8 +36,8 @@ class Log:
         maker = CapturedMaker(self.config, "s", self.encoders)
         self.tables = Tables(self.config, "s", Definitions("s", self.config.types), maker)
         self.tables.begin({"t": T, "w": W} if texts is None else texts, 0)
-        now_texts = lambda: now or {}  # noqa: E731
-        self.assembler = Assembler(self.config, "s", self.tables, SpillSpace(), 0, now_texts)
+        now_tables: NowTables = lambda _: (now or {}, {})  # noqa: E731
+        self.assembler = Assembler(self.config, "s", self.tables, SpillSpace(), 0, now_tables)
         self._last = 0
 
     def row(

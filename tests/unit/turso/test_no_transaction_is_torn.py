@@ -100,7 +100,7 @@ class Reader:
         #: of this session, of which not all is durable
         self._found, self._cuts = list(self.kafka.found), list(self.kafka.cuts)
         self._acknowledged = self._polled = self.kafka.position
-        self._assembler = Assembler(CONFIG, "s", tables, SpillSpace(), self._polled, dict, self._cuts)
+        self._assembler = Assembler(CONFIG, "s", tables, SpillSpace(), self._polled, lambda _: ({}, {}), self._cuts)
 
     def look(self, visible: list[LogRow], look: Look) -> None:
         assembler = self._assembler

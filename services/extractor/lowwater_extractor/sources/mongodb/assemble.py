@@ -11,17 +11,18 @@ as read: a stream that begins again begins before it.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from lowwater.errors import LogCorruptError, LogUnknownError, LowwaterError, MarkBrokenError
 from lowwater.positions import Order
 from lowwater_extractor.source import Frame, SourceTransaction
 from lowwater_extractor.sources.mongodb import events as ev
+from lowwater_extractor.sources.mongodb import raw_bson as rb
 from lowwater_extractor.sources.mongodb.events import Event
 from lowwater_extractor.sources.mongodb.tables import Table
-from lowwater_extractor.sources.mongodb.tokens import ClusterTime, time_of
+from lowwater_extractor.sources.mongodb.tokens import NO_TIME, ClusterTime, time_of
 from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 
 THREAD = 1
@@ -30,7 +31,7 @@ THREAD = 1
 _PASSED_OVER = {b"create", b"createIndexes", b"dropIndexes", b"modify", b"dropDatabase"}
 
 
-def _place(time: int) -> str:
+def place_of(time: int) -> str:
     """As the server's own tools show a timestamp."""
     return f"{time >> 32}.{time & 0xFFFFFFFF}"
 
@@ -44,7 +45,7 @@ class Captured(Protocol):
         """The collection is no more."""
         ...
 
-    def replace(self, name: str, order: Order) -> None:
+    def replace(self, name: str, order: Order, reason: str) -> None:
         """Other documents have got this name, which the log does not tell one by one."""
         ...
 
@@ -67,6 +68,8 @@ class Assembler:
         self._bytes = 0
         self._large: Rows | None = None
         self._last: Event | None = None
+        #: of the last event that came, in this session or before it
+        self.event_at = ClusterTime(0)
         self.committed: list[SourceTransaction] = []
         #: everything up to and with this time is whole
         self.over_at = ClusterTime(0)
@@ -74,19 +77,23 @@ class Assembler:
         #: the last event ended the stream
         self.is_invalidated = False
 
-    def begin(self, token: str, over_at: ClusterTime) -> None:
-        self.over_at, self._over = over_at, token
+    def begin(self, token: str, over_at: ClusterTime, event_at: ClusterTime = NO_TIME) -> None:
+        self.over_at, self._over, self.event_at = over_at, token, event_at
 
     @property
     def over_token(self) -> str:
         """Behind everything up to and with `over_at`, and before all else."""
         # most are never asked for
-        return self._over if isinstance(self._over, str) else self._over.token
+        return self._over if isinstance(self._over, str) else self._token_of(self._over)
 
     @property
     def read_to(self) -> str:
         """The token of the last event that came of a time that is not over; empty: there is none."""
-        return self._last.token if self._last is not None and self.is_inside else ""
+        return self._token_of(self._last) if self._last is not None and self.is_inside else ""
+
+    def _token_of(self, event: Event) -> str:
+        with self._named():
+            return event.token
 
     @property
     def is_inside(self) -> bool:
@@ -97,13 +104,14 @@ class Assembler:
 
     def end_batch(self, token: str, *, is_empty: bool) -> None:
         """Behind the events of a batch: its token. `is_empty`: there were none, and the server was asked for more."""
-        if is_empty and self.is_inside:
-            self.end_time()
-        time = time_of(token)
-        if time > self._time and time > self.over_at:
-            self.end_time()
-            # events of exactly this time may be still to come
-            self.over_at, self._over = ClusterTime(max(self.over_at, time - 1)), token
+        with self._named():
+            if is_empty and self.is_inside:
+                self.end_time()
+            time = time_of(token)
+            if time > self._time and time > self.over_at:
+                self.end_time()
+                # events of exactly this time may be still to come
+                self.over_at, self._over = ClusterTime(max(self.over_at, time - 1)), token
 
     def end_time(self) -> None:
         self._end_transaction()
@@ -129,27 +137,38 @@ class Assembler:
 
     def feed(self, found: Iterable[bytes]) -> None:
         data = b""
+        with self._named():
+            try:
+                for data in found:
+                    self._feed(ev.read_event(data))
+            except rb.DAMAGE as error:
+                # its first bytes are the token and the kind: no document is shown
+                what = f"an event that ends too soon, or is not what it says: {data[:48].hex(' ')}"
+                hint = "the stream contradicts itself: restart the source; if it comes again, report it"
+                raise LogCorruptError(what, hint=hint) from error
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors say where they come from."""
         try:
-            for data in found:
-                self._feed(ev.read_event(data))
-        except (struct.error, IndexError, KeyError, ValueError) as error:
-            # its first bytes are the token and the kind: no document is shown
-            what = f"an event that ends too soon, or is not what it says: {data[:48].hex(' ')}"
-            hint = "the stream contradicts itself: restart the source; if it comes again, report it"
-            raise LogCorruptError(
-                what, source=self._source, thread=THREAD, position=_place(self._time), hint=hint
-            ) from error
+            yield
         except LowwaterError as error:
             error.source, error.thread = error.source or self._source, THREAD
-            error.position = error.position or _place(self._time)
+            error.position = error.position or place_of(max(self._time, self.over_at))
             raise
 
     def _feed(self, event: Event) -> None:
         time, transaction = event.time, event.transaction
+        if b"fromMigrate" in event.places:
+            raise LogUnknownError(
+                f"{ev.full_name(event.namespace)}: a document that a balancer has moved (fromMigrate)",
+                position=place_of(time),
+                hint="a shard cannot be captured, see docs/mongodb.md; once it is none any more, reset the source",
+            )
         if time <= self.over_at or time < self._time:
             raise MarkBrokenError(
                 "an event of a time that was over",
-                position=_place(time),
+                position=place_of(time),
                 hint="the stream went against its own order; do not go on, report it with the server's log",
             )
         if time > self._time:
@@ -160,7 +179,7 @@ class Assembler:
             self._place, self._transaction = self._place + 1, transaction
         self._ts_us = event.ts_us
         self._change(event)
-        self._last = event
+        self._last, self.event_at = event, time
 
     def _change(self, event: Event) -> None:
         kind, data, ts_us = event.kind, event.data, event.ts_us
@@ -171,8 +190,10 @@ class Assembler:
         elif kind in (b"update", b"replace"):
             table = self._table(event)
             if table is not None:
-                before = event.document(b"fullDocumentBeforeChange")
-                self._add(table.update(data, before, self._document(event, b"fullDocument"), ts_us))
+                before, after = event.document(b"fullDocumentBeforeChange"), self._document(event, b"fullDocument")
+                if before is None:
+                    before = table.moved_from(data, self._document(event, b"documentKey"), after)
+                self._add(table.update(data, before, after, ts_us))
         elif kind == b"delete":
             table = self._table(event)
             if table is not None:
@@ -190,7 +211,8 @@ class Assembler:
             name = ev.full_name(event.data, event.places[b"to"])
             if self._captured.find(name) is not None:
                 self._emptied(name, event.ts_us)
-                self._captured.replace(name, Order(self._time, self._place))
+                old = ev.full_name(event.namespace)
+                self._captured.replace(name, Order(self._time, self._place), f"{old} was renamed to it")
         elif kind == b"invalidate":
             self.is_invalidated = True
         elif kind not in _PASSED_OVER:

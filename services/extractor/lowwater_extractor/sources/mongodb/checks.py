@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lowwater.errors import LowwaterError
+from lowwater.errors import LowwaterError, StartRefusedError
 from lowwater_extractor.source import Check
 from lowwater_extractor.sources.mongodb.change_cursor import ChangeCursor
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.connect import Client, ask, connect, named_errors
 from lowwater_extractor.sources.mongodb.cursor_queries import order
-from lowwater_extractor.sources.mongodb.server import CollectionInfo, list_collections, oplog_range, replica_set_id
+from lowwater_extractor.sources.mongodb.server import (
+    CollectionInfo,
+    list_collections,
+    oplog_range,
+    refuse_shard,
+    replica_set_id,
+)
 
 #: stored post-images came with 6.0
 VERSION_MIN = (6, 0)
@@ -53,6 +59,7 @@ def _checks(config: MongoConfig, source: str, client: Client) -> Iterator[Check]
     if not config.has_log:
         yield from _collections(config, source, client)
         return
+    yield _asked("sharding", lambda: refuse_shard(client, source), _grant(config, "clusterMonitor", "admin"))
     yield _asked("identity", lambda: replica_set_id(client, source), _grant(config, "clusterMonitor", "admin"))
     yield _oplog(config, source, client)
     yield _asked("change stream", lambda: _opens(config, source, client), _read_grant(config))
@@ -63,7 +70,7 @@ def _asked(name: str, what: Any, fix: str) -> Check:
     try:
         return Check(name, True, str(what()))
     except LowwaterError as error:
-        return Check(name, False, error.what, fix)
+        return Check(name, False, error.what, (error.hint or fix) if isinstance(error, StartRefusedError) else fix)
 
 
 def _grant(config: MongoConfig, role: str, database: str) -> str:
@@ -86,6 +93,9 @@ def _oplog(config: MongoConfig, source: str, client: Client) -> Check:
     """Advice only: a young server has a short one."""
     try:
         first, last = oplog_range(client, source)
+        # it is searched for what the stream does not tell
+        with named_errors(source, "oplog"):
+            client["local"]["oplog.rs"].find_one({}, {"ts": 1})
     except LowwaterError as error:
         return Check("oplog", False, error.what, _grant(config, "clusterMonitor", "admin"))
     hours = ((last >> 32) - (first >> 32)) / 3600

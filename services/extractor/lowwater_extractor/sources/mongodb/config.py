@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -12,6 +13,10 @@ from lowwater_extractor.modes import CursorConfig, ModesConfig
 
 #: what is ours to say, or is a setting of its own
 _NOT_OPTIONS = {"username", "password", "host", "port", "replicaset", "authsource", "authmechanism", "appname"}
+
+
+#: what the server makes for $out, mapReduce, convertToCapped and renames between databases, and renames at their end
+_TEMPORARY = re.compile(r"tmp\.(agg_out|mr)\.|tmp[A-Za-z0-9]{5}\.(renameCollection$|convertToCapped\.)")
 
 
 class FieldCursorConfig(CursorConfig):
@@ -101,4 +106,6 @@ class MongoConfig(ModesConfig):
         database, _, collection = table.partition(".")
         if collection.startswith("system."):
             return False
-        return table in self.tables or f"{database}.*" in self.tables or "*.*" in self.tables
+        if table in self.tables:
+            return True
+        return (f"{database}.*" in self.tables or "*.*" in self.tables) and not _TEMPORARY.match(collection)

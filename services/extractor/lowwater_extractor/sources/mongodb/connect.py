@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pymongo
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo import errors
 
-from lowwater.errors import LogGapError, SourceError, SourceLostError
+from lowwater.errors import LogCorruptError, LogGapError, SourceError, SourceLostError
 from lowwater.secrets import resolve
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 
 Client = pymongo.MongoClient[Any]
+T = TypeVar("T")
 
 #: answers as bytes, one level of which is decoded when it is asked for
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(
@@ -29,7 +32,7 @@ _UNAUTHORIZED, _NOT_AUTHENTICATED = 13, 18
 _NO_IMAGE, _TOO_LARGE = 47, 10334
 _HISTORY_LOST = {280, 286}
 
-_RESET = "`lowwater source reset` begins capture anew, and all is copied again"
+_RESET = "`lowwater source reset` starts capture from scratch, and all is copied again"
 
 
 def connect(config: MongoConfig, source: str) -> Client:
@@ -66,12 +69,30 @@ def ask(client: Client, source: str, database: str, command: dict[str, Any], **m
         return answer
 
 
+def told(answer: dict[str, Any], source: str, what: str, read: Callable[[dict[str, Any]], T]) -> T:
+    """What `read` takes out of an answer; LogCorruptError if it is not there."""
+    try:
+        return read(answer)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise damaged_answer(error, source, what) from error
+
+
 @contextmanager
 def named_errors(source: str, what: str, config: MongoConfig | None = None) -> Iterator[None]:
     try:
         yield
     except errors.PyMongoError as error:
         raise as_source_error(error, source, what, config) from error
+    except (BSONError, struct.error) as error:
+        raise damaged_answer(error, source, what) from error
+
+
+def damaged_answer(error: Exception, source: str, what: str) -> LogCorruptError:
+    return LogCorruptError(
+        f"{what}: the server's answer is damaged, or is not what was asked for ({type(error).__name__}: {error})",
+        source=source,
+        hint="restart the source; if it comes again, see the server's log, and proxies in between",
+    )
 
 
 def as_source_error(
@@ -89,7 +110,11 @@ def as_source_error(
         )
         return LogGapError(text, source=source, hint=hint)
     if code == _TOO_LARGE:
-        hint = "a change with both images is beyond 16 MB: set `before: key`, and resume the source"
+        hint = (
+            "a change and its images are beyond 16 MB: set `before: key`, and resume the source. If that is set, or an "
+            "update itself is as large as its document, the document cannot be captured: make it smaller, then "
+            f"{_RESET}"
+        )
         return SourceError(text, source=source, hint=hint)
     if code in (_UNAUTHORIZED, _NOT_AUTHENTICATED):
         return _refused(error, source, text, config)

@@ -19,6 +19,7 @@ from lowwater_extractor.cursors import LOWEST, Bound, Range
 from lowwater_extractor.incremental import IncrementalStream, Look, Pace
 from lowwater_extractor.source import Encoders
 from lowwater_extractor.sources.mongodb import cursor_queries as cq
+from lowwater_extractor.sources.mongodb import raw_bson as rb
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.connect import RAW, Client, ask, connect, named_errors
 from lowwater_extractor.sources.mongodb.tables import Shapes, Table
@@ -90,7 +91,8 @@ class CursorReader:
                 )  # fmt: skip
                 piece: list[bytes] = []
                 for document in documents:
-                    header, body = table.row(bytes(document.raw), 0, at_us)
+                    with rb.named_damage(self._source, name):
+                        header, body = table.row(bytes(document.raw), 0, at_us)
                     piece.append(header + body)
                     if len(piece) == FETCH_DOCUMENTS:
                         yield piece

@@ -35,7 +35,12 @@ class Event(NamedTuple):
 
     @property
     def token(self) -> str:
-        return token_in(self.data, self.places[b"_id"])
+        try:
+            return token_in(self.data, self.places[b"_id"])
+        except rb.DAMAGE as error:
+            raise LogCorruptError(
+                "an event whose resume token cannot be read", hint="restart the source; if it comes again, report it"
+            ) from error
 
     def document(self, name: bytes) -> int | None:
         """Where it begins; None if there is none, or null."""
@@ -45,7 +50,17 @@ class Event(NamedTuple):
 
 
 def read_reply(data: bytes) -> Reply:
-    """Of the bytes of a whole answer."""
+    """Of the bytes of a whole answer. LogCorruptError: it is not one."""
+    try:
+        return _read_reply(data)
+    except rb.DAMAGE as error:
+        raise LogCorruptError(
+            f"an answer of {len(data)} bytes that is damaged, or is not one of a change stream ({error!r})",
+            hint="restart the source; if it comes again, see the server's log and what lies between",
+        ) from error
+
+
+def _read_reply(data: bytes) -> Reply:
     cursor = rb.fields(data, rb.fields(data)[b"cursor"].at)
     batch = cursor.get(b"nextBatch") or cursor[b"firstBatch"]
     token = cursor.get(b"postBatchResumeToken")
@@ -57,14 +72,14 @@ def read_reply(data: bytes) -> Reply:
 
 def split(data: bytes, at: int) -> list[bytes]:
     """The documents of an array. Its names are 0, 1, 2 …"""
-    last = at + rb.int32(data, at)[0] - 1
+    last = at + rb.length(data, at)[0] - 1
     at += 4
     found = []
     number, digits, more = 0, 1, 10
     while at < last:
         # one byte of type, the digits of the name, and the zero behind them
         at += digits + 2
-        end = at + rb.int32(data, at)[0]
+        end = at + rb.length(data, at)[0]
         found.append(data[at:end])
         at = end
         number += 1
@@ -76,14 +91,17 @@ def split(data: bytes, at: int) -> list[bytes]:
 
 
 def token_in(data: bytes, at: int) -> str:
-    return rb.string(data, rb.fields(data, at)[b"_data"]).decode()
+    value = rb.fields(data, at)[b"_data"]
+    if value.type != rb.STRING:
+        raise ValueError("a token that is no text")
+    return rb.string(data, value).decode()
 
 
 def places(data: bytes) -> dict[bytes, int]:
     """Where the values of a whole document begin, by name. As `rb.fields`, written out: every event comes by here."""
     found: dict[bytes, int] = {}
     at, last = 4, len(data) - 1
-    find, sizes, int32 = data.index, rb.SIZES, rb.int32
+    find, sizes, length = data.index, rb.SIZES, rb.length
     while at < last:
         type_, name_end = data[at], find(0, at + 1)
         found[data[at + 1 : name_end]] = at = name_end + 1
@@ -91,12 +109,12 @@ def places(data: bytes) -> dict[bytes, int]:
         if size >= 0:
             at += size
         elif size == rb.COUNTED_WITH_ITSELF:
-            at += int32(data, at)[0]
+            at += length(data, at)[0]
         elif size == rb.COUNTED:
-            at += int32(data, at)[0] + 4
+            at += length(data, at)[0] + 4
         else:
             at = rb.end_of(data, type_, at)
-    if at != last or int32(data, 0)[0] != len(data):
+    if at != last or length(data, 0)[0] != len(data):
         raise ValueError("it does not end where it says")
     return found
 
@@ -105,15 +123,15 @@ def read_event(data: bytes) -> Event:
     found = places(data)
     (time,) = rb.uint64(data, found[b"clusterTime"])
     at = found[b"operationType"]
-    kind = data[at + 4 : at + 3 + rb.int32(data, at)[0]]
+    kind = data[at + 4 : at + 3 + rb.length(data, at)[0]]
     wall = found.get(b"wallTime")
     ts_us = rb.int64(data, wall)[0] * 1_000 if wall is not None else (time >> 32) * 1_000_000
     namespace = transaction = b""
     if (at := found.get(b"ns", 0)) != 0:
-        namespace = data[at : at + rb.int32(data, at)[0]]
+        namespace = data[at : at + rb.length(data, at)[0]]
     if (at := found.get(b"txnNumber", 0)) != 0:
         session = found[b"lsid"]
-        transaction = data[session : session + rb.int32(data, session)[0]] + data[at : at + 8]
+        transaction = data[session : session + rb.length(data, session)[0]] + data[at : at + 8]
     return Event(data, time, ts_us, kind, namespace, transaction, found)
 
 
@@ -126,6 +144,11 @@ def full_name(namespace: bytes, at: int = 0) -> str:
 
 def transaction_name(transaction: bytes) -> str:
     """Session and number, as logs and topics show them."""
-    session = rb.fields(transaction)[b"id"]
-    (number,) = rb.int64(transaction, len(transaction) - 8)
+    try:
+        session = rb.fields(transaction)[b"id"]
+        (number,) = rb.int64(transaction, len(transaction) - 8)
+    except rb.DAMAGE as error:
+        raise LogCorruptError(
+            "an event whose session cannot be read", hint="restart the source; if it comes again, report it"
+        ) from error
     return f"{transaction[session.at + 5 : session.end].hex()}-{number}"

@@ -104,7 +104,7 @@ def _symbol(data: bytes, at: int, end: int) -> str:
 
 
 def _code_with_scope(data: bytes, at: int, end: int) -> str:
-    scope = at + 8 + int(rb.int32(data, at + 4)[0])
+    scope = at + 8 + int(rb.length(data, at + 4)[0])
     return f'{{"$code":{_counted(data, at + 4, scope)},"$scope":{_document(data, scope, end)}}}'
 
 

@@ -1,8 +1,8 @@
 """What the values of a field become, and how a column grows wider. `docs/mongodb.md` has this as a table.
 
 A column has the type of the first value that was seen of its field. A value that does not fit widens the column, if
-there is a type that holds everything that the column held before: 32 bits to 64, whole numbers to doubles or decimals.
-If there is none, the column stays as it is, and the value goes to `_rest`. A column of JSON holds everything.
+there is a type that holds everything that the column held before: 32 bits to 64 or to doubles, whole numbers to
+decimals. If there is none, the column stays as it is, and the value goes to `_rest`. A column of JSON holds everything.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ _OF_BSON: dict[int, FieldType] = {
 
 _WIDER: dict[FieldType, tuple[FieldType, ...]] = {
     FieldType.INT32: (FieldType.INT64, FieldType.DOUBLE, FieldType.DECIMAL),
-    FieldType.INT64: (FieldType.DOUBLE, FieldType.DECIMAL),
+    # no double: it does not hold every whole number of 64 bits
+    FieldType.INT64: (FieldType.DECIMAL,),
 }
 
 

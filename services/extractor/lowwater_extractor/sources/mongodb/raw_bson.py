@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from lowwater.errors import LogCorruptError
@@ -13,6 +14,8 @@ DATE, NULL, REGEX, DB_POINTER, CODE, SYMBOL, CODE_WITH_SCOPE = 9, 10, 11, 12, 13
 INT32, TIMESTAMP, INT64, DECIMAL, MAX_KEY, MIN_KEY = 16, 17, 18, 19, 127, 255
 
 int32 = struct.Struct("<i").unpack_from
+#: lengths: what is damaged leads beyond the end, never back
+length = struct.Struct("<I").unpack_from
 int64 = struct.Struct("<q").unpack_from
 uint64 = struct.Struct("<Q").unpack_from
 double = struct.Struct("<d").unpack_from
@@ -24,6 +27,22 @@ SIZES: dict[int, int] = {
     MAX_KEY: 0, MIN_KEY: 0, STRING: COUNTED, CODE: COUNTED, SYMBOL: COUNTED, DOCUMENT: COUNTED_WITH_ITSELF,
     ARRAY: COUNTED_WITH_ITSELF, CODE_WITH_SCOPE: COUNTED_WITH_ITSELF, BINARY: OTHER, REGEX: OTHER, DB_POINTER: OTHER,
 }  # fmt: skip
+
+
+#: what reading bytes that are not BSON can raise, beside errors of our own
+DAMAGE = (struct.error, IndexError, KeyError, ValueError, TypeError, OverflowError, ArithmeticError, RecursionError)
+
+
+@contextmanager
+def named_damage(source: str, what: str) -> Iterator[None]:
+    """For bytes that are read outside of the stream: an error with the source's name, and no document in it."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise LogCorruptError(
+            f"{what}: a BSON document that is damaged ({type(error).__name__})", source=source, thread=1,
+            hint="it is read again after a restart; if it comes again, run validate() on the collection",
+        ) from error  # fmt: skip
 
 
 class Value(NamedTuple):
@@ -43,21 +62,21 @@ def end_of(data: bytes, type_: int, at: int) -> int:
         return at + size
     if size == OTHER:
         return _end_of_other(data, type_, at)
-    (count,) = int32(data, at)
+    (count,) = length(data, at)
     return at + int(count) + (4 if size == COUNTED else 0)
 
 
 def _end_of_other(data: bytes, type_: int, at: int) -> int:
     if type_ == BINARY:
-        return at + 5 + int(int32(data, at)[0])
+        return at + 5 + int(length(data, at)[0])
     if type_ == REGEX:
         return data.index(0, data.index(0, at) + 1) + 1
-    return at + 4 + int(int32(data, at)[0]) + 12  # of a pointer: a counted name, an ObjectId
+    return at + 4 + int(length(data, at)[0]) + 12  # of a pointer: a counted name, an ObjectId
 
 
 def elements(data: bytes, at: int = 0) -> Iterator[tuple[bytes, Value]]:
     """Names and values of the document that begins at `at`, in their order."""
-    last = at + int(int32(data, at)[0]) - 1
+    last = at + int(length(data, at)[0]) - 1
     at += 4
     while at < last:
         type_ = data[at]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+from bson.errors import BSONError
 from pymongo import errors
 from pymongo.read_concern import ReadConcern
 
@@ -21,7 +22,7 @@ from lowwater.records import Chunk
 from lowwater_extractor.sources.mongodb import raw_bson as rb
 from lowwater_extractor.sources.mongodb.chunks import Bounds
 from lowwater_extractor.sources.mongodb.config import MongoConfig
-from lowwater_extractor.sources.mongodb.connect import Client, as_source_error, connect
+from lowwater_extractor.sources.mongodb.connect import Client, as_source_error, connect, damaged_answer
 from lowwater_extractor.sources.mongodb.shapes import Hidden, RowReader
 from lowwater_extractor.sources.mongodb.tokens import timestamp
 
@@ -47,7 +48,9 @@ def read_chunk(
     client = connect(config, source)
     try:
         for data in _batches(client, source, chunk, bounds):
-            yield _built(_documents(reader, data), columns, schema, chunk.table)
+            with rb.named_damage(source, chunk.table):
+                rows = _documents(reader, data)
+            yield _built(rows, columns, schema, chunk.table)
     finally:
         client.close()
 
@@ -62,13 +65,15 @@ def _batches(client: Client, source: str, chunk: Chunk, bounds: Bounds) -> Itera
             yield from collection.find_raw_batches(**bounds.find(), batch_size=BATCH_DOCUMENTS, session=session)
     except errors.PyMongoError as error:
         raise _named(error, source, chunk.table) from error
+    except BSONError as error:
+        raise damaged_answer(error, source, f"read {chunk.table}") from error
 
 
 def _documents(reader: RowReader, data: bytes) -> list[list[Any]]:
     rows, at = [], 0
     while at < len(data):
         rows.append(reader.read(data, at))
-        at += rb.int32(data, at)[0]
+        at += rb.length(data, at)[0]
     return rows
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import structlog
 
-from lowwater.errors import SourceError
+from lowwater.errors import SourceError, StartRefusedError
 from lowwater_extractor.sources.mongodb.config import MongoConfig
-from lowwater_extractor.sources.mongodb.connect import Client, ask, named_errors
-from lowwater_extractor.sources.mongodb.tokens import ClusterTime, cluster_time
+from lowwater_extractor.sources.mongodb.connect import Client, ask, named_errors, told
+from lowwater_extractor.sources.mongodb.tokens import ClusterTime, LogEntry, cluster_time
 
 _IMAGES = "changeStreamPreAndPostImages"
 #: databases of the server's own
@@ -37,28 +37,50 @@ class CollectionInfo:
 
 def replica_set_id(client: Client, source: str) -> str:
     """The set's identity: given when it was initiated, and the same whoever is its primary."""
-    config = ask(client, source, "admin", {"replSetGetConfig": 1})["config"]
-    found = config.get("settings", {}).get("replicaSetId")
+    config = ask(client, source, "admin", {"replSetGetConfig": 1})
+    found = told(config, source, "replSetGetConfig", lambda a: a["config"].get("settings", {}).get("replicaSetId"))
     if found is None:
         raise SourceError("the replica set has no replicaSetId", source=source, hint="is it older than MongoDB 3.2?")
     return str(found)
 
 
 def set_name(client: Client, source: str) -> str:
-    return str(ask(client, source, "admin", {"hello": 1})["setName"])
+    return str(told(ask(client, source, "admin", {"hello": 1}), source, "hello", lambda answer: answer["setName"]))
 
 
-def log_end(client: Client, source: str) -> ClusterTime:
-    """Of the last write that a majority has."""
+def refuse_shard(client: Client, source: str) -> str:
+    """A shard's documents move to other shards, and to it from them, without an event: its changes are no history."""
+    hello = ask(client, source, "admin", {"hello": 1})
+    state = ask(client, source, "admin", {"shardingState": 1})
+    if not state.get("enabled") and not hello.get("configsvr") and hello.get("msg") != "isdbgrid":
+        return "not a member of a sharded cluster"
+    raise StartRefusedError(
+        f"this is shard {state.get('shardName', '')!r} of a sharded cluster: documents move between shards, and a "
+        "shard's change stream does not tell of it",
+        source=source,
+        hint="capture a replica set that is not a shard; a sharded cluster is no source, see docs/mongodb.md",
+    )
+
+
+def log_end(client: Client, source: str) -> LogEntry:
+    """The last write that a majority has."""
     found = ask(client, source, "admin", {"hello": 1})
-    return cluster_time(found["lastWrite"]["majorityOpTime"]["ts"])
+    return told(found, source, "hello", lambda a: _entry(a["lastWrite"]["majorityOpTime"]))
+
+
+def _entry(optime: dict[str, Any]) -> LogEntry:
+    return LogEntry(cluster_time(optime["ts"]), int(optime["t"]))
 
 
 def oplog_range(client: Client, source: str) -> tuple[ClusterTime, ClusterTime]:
     """The first and the last entry of the oplog."""
-    found = ask(client, source, "admin", {"serverStatus": 1, **_ONLY_OPLOG})["oplog"]
-    first, last = (at["ts"] if isinstance(at, dict) else at for at in (found["earliestOptime"], found["latestOptime"]))
-    return cluster_time(first), cluster_time(last)
+    answer = ask(client, source, "admin", {"serverStatus": 1, **_ONLY_OPLOG})
+    return told(answer, source, "serverStatus", lambda a: (_optime(a, "earliestOptime"), _optime(a, "latestOptime")))
+
+
+def _optime(status: dict[str, Any], name: str) -> ClusterTime:
+    found = status["oplog"][name]
+    return cluster_time(found["ts"] if isinstance(found, dict) else found)
 
 
 #: the other parts of a server's status cost it more than this one
@@ -69,8 +91,9 @@ def list_collections(client: Client, config: MongoConfig, source: str) -> list[C
     """Those that the config names or its patterns stand for, as far as they are there."""
     databases = config.databases
     if databases is None:
-        found = ask(client, source, "admin", {"listDatabases": 1, "nameOnly": True})["databases"]
-        databases = [one["name"] for one in found if one["name"] not in _OWN]
+        answer = ask(client, source, "admin", {"listDatabases": 1, "nameOnly": True})
+        names = told(answer, source, "listDatabases", lambda a: [one["name"] for one in a["databases"]])
+        databases = [name for name in names if name not in _OWN]
     return [info for database in databases for info in _collections(client, source, database, config)]
 
 
@@ -78,12 +101,16 @@ def _collections(client: Client, source: str, database: str, config: MongoConfig
     found = []
     with named_errors(source, f"list the collections of {database}"):
         for one in client[database].list_collections():
-            name = f"{database}.{one['name']}"
-            if config.is_wanted(name) and (one["type"] == "collection" or name in config.tables):
-                images = one.get("options", {}).get(_IMAGES, {}).get("enabled", False)
-                uuid = one.get("info", {}).get("uuid", b"")
-                found.append(CollectionInfo(name, bytes(uuid).hex(), bool(images), one["type"]))
+            info = told(dict(one), source, "listCollections", lambda answer: _info(database, answer))
+            if config.is_wanted(info.name) and (info.type == "collection" or info.name in config.tables):
+                found.append(info)
     return sorted(found, key=lambda info: info.name)
+
+
+def _info(database: str, answer: dict[str, Any]) -> CollectionInfo:
+    images = answer.get("options", {}).get(_IMAGES, {}).get("enabled", False)
+    uuid = answer.get("info", {}).get("uuid", b"")
+    return CollectionInfo(f"{database}.{answer['name']}", bytes(uuid).hex(), bool(images), answer["type"])
 
 
 def enable_images(client: Client, config: MongoConfig, source: str) -> None:

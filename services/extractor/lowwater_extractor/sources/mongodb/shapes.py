@@ -151,8 +151,8 @@ class RowReader:
         """The document that begins at `at`. Grows: it has more than the shape."""
         row = self._blank[:]
         rest: list[str] = []
-        get, int32 = self._plain.get, rb.int32
-        last = at + int32(data, at)[0] - 1
+        get, length = self._plain.get, rb.length
+        last = at + length(data, at)[0] - 1
         at += 4
         while at < last:
             name_end = data.index(0, at + 1)
@@ -165,7 +165,7 @@ class RowReader:
             if size >= 0:
                 end = at + size
             elif size == -1:
-                end = at + 4 + int32(data, at)[0]
+                end = at + 4 + length(data, at)[0]
             else:
                 end = rb.end_of(data, data[begin], at)
             try:
@@ -175,6 +175,8 @@ class RowReader:
             except Misfit:
                 self._keep(data, data[begin + 1 : name_end], Value(data[begin], at, end), rest)
             at = end
+        if at != last or last >= len(data) or data[last]:
+            raise self._wrong("a BSON document that does not end where it says", "restart the source; report it")
         if row[0] is None:
             raise self._wrong("a document without an `_id`", "report it")
         if rest:

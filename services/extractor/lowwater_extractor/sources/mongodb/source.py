@@ -21,7 +21,14 @@ from lowwater_extractor.sources.mongodb.checks import check_source
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.connect import connect
 from lowwater_extractor.sources.mongodb.cursor_reader import open_stream
-from lowwater_extractor.sources.mongodb.server import enable_images, list_collections, replica_set_id, set_name
+from lowwater_extractor.sources.mongodb.oplog import refuse_other_log
+from lowwater_extractor.sources.mongodb.server import (
+    enable_images,
+    list_collections,
+    refuse_shard,
+    replica_set_id,
+    set_name,
+)
 from lowwater_extractor.sources.mongodb.stream import MongoStream
 from lowwater_extractor.sources.mongodb.tables import Shapes, refuse_nested_rules
 from lowwater_extractor.sources.mongodb.tokens import Resume
@@ -80,10 +87,13 @@ class MongoDB:
             return open_stream(self.config, self.name, self._shapes, resume, encoders)
         client = connect(self.config, self.name)
         try:
+            refuse_shard(client, self.name)
+            found = None if resume is None else Resume.unpack(resume, self.name)
+            if found is not None:
+                refuse_other_log(client, self.name, found)
             if self.config.manage_images:
                 enable_images(client, self.config, self.name)
             self._refuse_bare(client)
-            found = None if resume is None else Resume.unpack(resume, self.name)
             return MongoStream(self.config, self.name, client, self._shapes, encoders, found)
         except BaseException:
             client.close()

@@ -9,28 +9,28 @@ holds: there is one way to start. The position always lies between two cluster t
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 
 import structlog
 
 from lowwater.codec.table import TableSchema
-from lowwater.errors import SourceLostError
+from lowwater.errors import LogGapError, LowwaterError, SourceLostError
 from lowwater.positions import Order
 from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.sources.mongodb import metrics
-from lowwater_extractor.sources.mongodb.assemble import THREAD, Assembler
+from lowwater_extractor.sources.mongodb.assemble import THREAD, Assembler, place_of
 from lowwater_extractor.sources.mongodb.change_cursor import ChangeCursor, database_of
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.connect import Client
-from lowwater_extractor.sources.mongodb.server import enable_images, log_end, oplog_range
+from lowwater_extractor.sources.mongodb.oplog import writes_without_event
+from lowwater_extractor.sources.mongodb.server import enable_images, log_end, oplog_range, refuse_shard
 from lowwater_extractor.sources.mongodb.tables import Shapes, Table
 from lowwater_extractor.sources.mongodb.tokens import ClusterTime, Resume, time_of
 from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.stale_notes import StaleTables
 
 FIGURES_SECONDS = 10.0
-_STALE = "stale/"
 
 _log = structlog.get_logger()
 
@@ -47,14 +47,9 @@ class CapturedTables:
         self._encoders = encoders
         self._seen = seen
         self._tables: dict[str, Table] = {}
-        self._changed: set[str] = set()
         self._refreshed_at = shapes.changes
         shapes.load(encoders.notes)
-        self.stale = {
-            name.removeprefix(_STALE): Order(*json.loads(data))
-            for name, data in encoders.notes.items()
-            if name.startswith(_STALE)
-        }
+        self.stale = StaleTables(source, encoders.notes)
 
     def find(self, name: str) -> Table | None:
         found = self._tables.get(name)
@@ -66,14 +61,10 @@ class CapturedTables:
     def drop(self, name: str) -> None:
         self._shapes.forget(name)
         self._tables[name].refresh()
-        if self.stale.pop(name, None) is not None:
-            self._changed.add(name)
 
-    def replace(self, name: str, order: Order) -> None:
+    def replace(self, name: str, order: Order, reason: str) -> None:
         if self._config.copy_tables:
-            _log.info("other documents have this name now: it is copied anew", source=self._source, table=name)
-            self.stale[name] = order
-            self._changed.add(name)
+            self.stale.add(name, order, reason)
 
     def refresh(self) -> None:
         """What a sample has grown."""
@@ -83,9 +74,7 @@ class CapturedTables:
             self._refreshed_at = self._shapes.changes
 
     def notes(self) -> dict[str, bytes]:
-        changed, self._changed = self._changed, set()
-        stale = {_STALE + n: json.dumps(self.stale[n]).encode() if n in self.stale else b"" for n in sorted(changed)}
-        return {**self._shapes.notes(), **stale}
+        return {**self._shapes.notes(), **self.stale.notes()}
 
 
 class MongoStream:
@@ -106,7 +95,10 @@ class MongoStream:
         self._database = database_of(config) or ""
         self._cursor = self._open(resume)
         self._begun = resume or self._now()
-        self._assembler.begin(self._begun.token, self._begun.time)
+        self._assembler.begin(self._begun.token, self._begun.time, self._begun.event)
+        #: what was in the oplog when it was last asked, and how far it was searched
+        self._entry = self._begun.entry
+        self._searched = self._begun.searched or self._begun.time
         self._is_empty = False
         self._figures_at = 0.0
 
@@ -124,13 +116,18 @@ class MongoStream:
         return ChangeCursor(self._client, self._source, self._config, start)
 
     def poll(self, held: frozenset[int]) -> Polled:
-        if self._announce:
-            # the position that capture begins at is durable before anything is read
-            self._announce = False
-        elif THREAD not in held:
-            self._read()
-        self._look_after()
-        return self._polled()
+        try:
+            if self._announce:
+                # the position that capture begins at is durable before anything is read
+                self._announce = False
+            elif THREAD not in held:
+                self._read()
+            self._look_after()
+            return self._polled()
+        except LowwaterError as error:
+            error.source, error.thread = error.source or self._source, THREAD
+            error.position = error.position or place_of(self._assembler.over_at)
+            raise
 
     def _polled(self) -> Polled:
         assembler = self._assembler
@@ -138,13 +135,16 @@ class MongoStream:
         resume = self._resume(assembler.read_to).pack()
         at_end = self._is_empty and not assembler.is_inside
         mark = ThreadMark(THREAD, Order.mark(assembler.over_at), resume, ThreadState.OPEN, at_end)
-        return Polled(found, {THREAD: mark}, notes=self._tables.notes(), stale=self._tables.stale)
+        return Polled(found, {THREAD: mark}, notes=self._tables.notes(), stale=self._tables.stale.found)
 
     def _resume(self, read_to: str = "") -> Resume:
         token = self._assembler.over_token
         # the one that it began with may be of another stream
         database = self._begun.database if token == self._begun.token else self._database
-        return Resume(token, self._assembler.over_at, database, read_to)
+        assembler = self._assembler
+        return Resume(
+            token, assembler.over_at, database, read_to, assembler.event_at, self._entry, ClusterTime(self._searched)
+        )
 
     def _read(self) -> None:
         first = self._cursor.first
@@ -182,8 +182,22 @@ class MongoStream:
 
     def end_of_log(self) -> Callable[[], Order | None]:
         """What a read with a majority could see lies at or below the last entry that a majority has now."""
-        end = Order.mark(log_end(self._client, self._source))
+        self._entry = log_end(self._client, self._source)
+        end = Order.mark(self._entry.time)
         return lambda: end
+
+    def _search(self) -> None:
+        """For writes that the stream does not tell of, among the entries that a majority has."""
+        self._entry = log_end(self._client, self._source)
+        found = writes_without_event(self._client, self._source, self._config, self._searched, self._entry.time)
+        for name, at in found.items():
+            if not self._config.copy_tables:
+                raise LogGapError(
+                    f"{name}: documents were written by applyOps, of which the change stream tells nothing",
+                    position=place_of(at), hint="with copy_tables: true the collection is copied again by itself",
+                )  # fmt: skip
+            self._tables.replace(name, Order.mark(at), "documents were written by applyOps")
+        self._searched = max(self._searched, self._entry.time)
 
     def _look_after(self) -> None:
         now = time.monotonic()
@@ -192,6 +206,8 @@ class MongoStream:
         self._figures_at = now
         if self._config.manage_images:
             enable_images(self._client, self._config, self._source)
+        refuse_shard(self._client, self._source)
+        self._search()
         first, last = (at >> 32 for at in oplog_range(self._client, self._source))
         behind = max(0, last - (self._assembler.over_at >> 32))
         metrics.OPLOG_SECONDS.labels(self._source).set(last - first)

@@ -14,6 +14,7 @@ from lowwater.codec.table import TableSchema
 from lowwater.errors import ConfigError
 from lowwater_extractor.source import Encoders, Frame
 from lowwater_extractor.sources.mongodb.config import MongoConfig
+from lowwater_extractor.sources.mongodb.field_types import FieldType
 from lowwater_extractor.sources.mongodb.shapes import ID, Grows, Hidden, RowReader, Shape
 
 _NOTE = "shape/"
@@ -143,6 +144,13 @@ class Table:
             row = self._read(data, after)
         encoder = self._encoder or self._ready()
         return encoder.header, encoder.update(old + row, ts_us)
+
+    def moved_from(self, data: bytes, key: int, after: int) -> int | None:
+        """`key`, if the key's text is another one in `after`: a document keeps its `_id` when 1 becomes 1.0, and only a
+        column of JSON tells the two apart."""
+        if self._shape.id_type is not FieldType.JSON:
+            return None
+        return key if self._read(data, key)[0] != self._read(data, after)[0] else None
 
     def delete(self, data: bytes, at: int, ts_us: int) -> Frame:
         """Of the document, or of nothing but its `_id`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, NewType
+from typing import Any, NamedTuple, NewType
 
 from bson.timestamp import Timestamp
 
@@ -16,6 +16,7 @@ from lowwater.errors import CodecError, LogUnknownError, StartRefusedError
 
 #: seconds since 1970 in the high half, a count in the low one: as one number it compares
 ClusterTime = NewType("ClusterTime", int)
+NO_TIME = ClusterTime(0)
 
 #: how a timestamp begins in the keys that tokens are made of
 _TIMESTAMP = 0x82
@@ -46,6 +47,16 @@ def cluster_time(timestamp: Timestamp) -> ClusterTime:
     return ClusterTime(timestamp.time << 32 | timestamp.inc)
 
 
+class LogEntry(NamedTuple):
+    """An entry of the oplog that a majority has: it stays, unless the set is restored from a backup."""
+
+    time: ClusterTime
+    term: int
+
+
+_NO_ENTRY = LogEntry(NO_TIME, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Where a stream is read on from. Everything up to and with `time` lies before `token`, and nothing else."""
@@ -56,11 +67,18 @@ class Resume:
     database: str = ""
     #: how far the stream had been read: what lies between the two was not known to be whole, and comes again
     next_token: str = ""
+    #: the last event that was read: an entry of the oplog has this time. 0: there was none
+    event: ClusterTime = NO_TIME
+    #: an entry that was in the oplog when it was last asked; what was copied is no newer
+    entry: LogEntry = _NO_ENTRY
+    #: up to here the oplog was searched for what the stream does not tell
+    searched: ClusterTime = NO_TIME
 
     def pack(self) -> bytes:
         found: dict[str, Any] = {"_data": self.token, "time": self.time, "database": self.database}
         if self.next_token not in ("", self.token):
             found["next_data"] = self.next_token
+        found |= {"event": self.event, "entry": list(self.entry), "searched": self.searched}
         return json.dumps(found).encode()
 
     @classmethod
@@ -73,7 +91,13 @@ class Resume:
                     source=source,
                     hint="a source keeps its mode: give the other one a source of its own, under another name",
                 )
-            return cls(found["_data"], ClusterTime(int(found["time"])), found["database"], found.get("next_data", ""))
+            time = ClusterTime(int(found["time"]))
+            entry_time, term = found.get("entry", (0, 0))
+            return cls(
+                found["_data"], time, found["database"], found.get("next_data", ""),
+                ClusterTime(int(found.get("event", 0))), LogEntry(ClusterTime(int(entry_time)), int(term)),
+                ClusterTime(int(found.get("searched", time))),
+            )  # fmt: skip
         except (ValueError, TypeError, KeyError) as error:
             raise CodecError(
                 "the position is not one of a change stream", source=source, hint="reset the source's position"

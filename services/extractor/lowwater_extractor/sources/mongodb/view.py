@@ -13,6 +13,7 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.errors import SourceLostError
 from lowwater_extractor.source import PlannedTable
+from lowwater_extractor.sources.mongodb import raw_bson as rb
 from lowwater_extractor.sources.mongodb.chunks import plan_chunks
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.connect import RAW, Client, connect, named_errors
@@ -84,4 +85,5 @@ def sample(client: Client, config: MongoConfig, source: str, shapes: Shapes, nam
     with named_errors(source, f"draw documents of {name}"):
         found = client[database].get_collection(collection, codec_options=RAW)
         for document in found.aggregate([{"$sample": {"size": config.sample_documents}}], allowDiskUse=True):
-            shapes.grow(name, bytes(document.raw))
+            with rb.named_damage(source, name):
+                shapes.grow(name, bytes(document.raw))

@@ -15,7 +15,7 @@ So a transaction is known by the id of its first change, which no other has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -24,17 +24,23 @@ from lowwater.positions import Order
 from lowwater_extractor.frames import Frames
 from lowwater_extractor.row_bytes import take_changes
 from lowwater_extractor.source import Frame, SourceTransaction
-from lowwater_extractor.sources.turso.captured import COMMIT, DELETE, INSERT, UPDATE, Captured, MakeBody
+from lowwater_extractor.sources.turso.captured import (
+    COMMIT,
+    COMMIT_MINOR,
+    DELETE,
+    INSERT,
+    UPDATE,
+    Captured,
+    MakeBody,
+)
 from lowwater_extractor.sources.turso.config import TursoConfig
-from lowwater_extractor.sources.turso.record import decode, pieces, updated
+from lowwater_extractor.sources.turso.record import pieces, updated
 from lowwater_extractor.sources.turso.rows import WidthError
-from lowwater_extractor.sources.turso.tables import Tables, missing_table
+from lowwater_extractor.sources.turso.schema_rows import schema_line, table_of
+from lowwater_extractor.sources.turso.tables import SCHEMA, Place, Tables, missing_table
 from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 
 THREAD = 1
-#: of commits; orders with lesser ones are for copies, of which any number may become readable while nothing commits
-COMMIT_MINOR = 1 << 32
-SCHEMA = "sqlite_schema"
 #: in the place of a `change_txn_id` where no transaction takes changes
 _NONE = 0
 #: bytes of changes that are counted together
@@ -46,24 +52,24 @@ _log = structlog.get_logger()
 LogRow = tuple[int, int, int, int, str, int, bytes | None, bytes | None, bytes | None]
 
 
-class NowTexts(Protocol):
-    """Asks the database what its tables are now."""
+class NowTables(Protocol):
+    """Asks the database what its tables were at a change: their texts, and where they lie in the file."""
 
-    def __call__(self) -> Mapping[str, str]: ...
+    def __call__(self, change_id: int) -> tuple[Mapping[str, str], Mapping[str, Place]]: ...
 
 
 class Assembler:
     """Fed with rows in their order; what has committed is taken out."""
 
     def __init__(
-        self, config: TursoConfig, source: str, tables: Tables, space: SpillSpace, at: int, now_texts: NowTexts,
+        self, config: TursoConfig, source: str, tables: Tables, space: SpillSpace, at: int, now_tables: NowTables,
         cuts: Iterable[int] = (),
     ) -> None:  # fmt: skip
         self._config = config
         self._source = source
         self._tables = tables
         self._space = space
-        self._now_texts = now_texts
+        self._now_tables = now_tables
         #: COMMITs that polls once ended with, and what lies before them may be published: they are ends again
         self._cuts = frozenset(cuts)
         #: the last row that was fed
@@ -125,15 +131,15 @@ class Assembler:
                     if table in captured:
                         continue
                     if table == SCHEMA:
-                        self._schema(change_id, time, kind, before, after, updates)
+                        self._schema(change_id, time, kind, rowid, before, after, updates)
                         continue
                     found = self._find(table, change_id)
                     if found is None:
                         continue
                 try:
                     body = self._body(found, change_id, kind)(rowid, before, after, updates, time * 1_000_000)
-                except WidthError:
-                    # it is read again, with the columns that the database has now
+                except (WidthError, CodecError):
+                    # it is read again, with the columns that the database has now, if they are other ones
                     found = self._wider(table, change_id, after or before or b"")
                     body = self._body(found, change_id, kind)(rowid, before, after, updates, time * 1_000_000)
                 frames.append((found.header, body))
@@ -241,16 +247,15 @@ class Assembler:
         try:
             return self._tables.find(name)
         except KeyError:
-            # made or renamed without a word in the log
-            texts = self._now_texts()
-            if name not in texts:
+            # made or renamed without a change in the log
+            try:
+                return self._tables.adopt_unknown(name, self._now_tables(change_id)[0], change_id)
+            except KeyError:
                 raise missing_table(name, self._source, change_id) from None
-            self._tables.define(name, texts[name], change_id)
-            return self._tables.captured.get(name)
 
     def _wider(self, name: str, change_id: int, record: bytes) -> Captured:
         width = len(pieces(record))
-        found = self._tables.adopt_wider(name, self._now_texts(), change_id, width)
+        found = self._tables.adopt_wider(name, *self._now_tables(change_id), change_id, width)
         if found is None:
             # once more, for its error
             found = self._tables.captured[name]
@@ -258,25 +263,39 @@ class Assembler:
         return found
 
     def _schema(
-        self, change_id: int, time: int, kind: int, before: bytes | None, after: bytes | None, updates: bytes | None
-    ) -> None:
-        was, now = (None if record is None else decode(record) for record in (before, after))
+        self, change_id: int, time: int, kind: int, rowid: int, before: bytes | None, after: bytes | None,
+        updates: bytes | None,
+    ) -> None:  # fmt: skip
+        was, now = (None if record is None else schema_line(record) for record in (before, after))
         if kind == INSERT and now is None:
             was, now = None, was
-        if (kind == DELETE and was is None) or (kind != DELETE and now is None):
+        if kind == DELETE and was is None:
+            self._unsaid_drop(change_id, time, rowid)
+            return
+        if kind != DELETE and now is None:
             self._tables.is_unsure = True
             return
         if updates is not None:
             # of an ALTER TABLE, the place of the text has the statement
             _log.info("schema", source=self._source, change_id=change_id, said=list(updated(updates).values()))
-        old, new = (_table(values) for values in (was, now))
+        old, new = (table_of(values) for values in (was, now))
         if old is not None and (new is None or new[0] != old[0]):
-            dropped = self._tables.drop(old[0], change_id)
-            if dropped is not None:
-                assert self._frames is not None
-                self._frames.append(dropped.truncate(time * 1_000_000))
+            self._drop(old[0], change_id, time)
         if new is not None:
-            self._tables.define(new[0], new[1], change_id)
+            self._tables.define(new[0], new[1], change_id, (rowid, new[2]))
+
+    def _drop(self, name: str, change_id: int, time: int) -> None:
+        dropped = self._tables.drop(name, change_id)
+        if dropped is not None:
+            assert self._frames is not None
+            self._frames.append(dropped.truncate(time * 1_000_000))
+
+    def _unsaid_drop(self, change_id: int, time: int, rowid: int) -> None:
+        """Something was dropped, and the writers' capture mode does not say what: a table, or an index."""
+        self._tables.is_unsure = True
+        name = self._tables.named_by(rowid)
+        if name is not None:
+            self._drop(name, change_id, time)
 
     # -- what is wrong -----------------------------------------------------------------------------------
 
@@ -291,10 +310,3 @@ class Assembler:
 def cuts_behind(cuts: Iterable[int], position: int, end: int) -> list[int]:
     """With the end of one more poll: those that lie behind the position that is durable."""
     return sorted({*(cut for cut in cuts if cut > position), end})
-
-
-def _table(values: list[Any] | None) -> tuple[str, str] | None:
-    """Name and text, if a row of `sqlite_schema` is of a table."""
-    if values is None or values[0] != "table" or values[4] is None:
-        return None
-    return str(values[1]), str(values[4])

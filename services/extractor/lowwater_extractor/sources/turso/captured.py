@@ -16,6 +16,8 @@ from lowwater_extractor.sources.turso.definitions import CellType, Definition
 from lowwater_extractor.sources.turso.rows import ReadRow, compile_reader
 
 INSERT, UPDATE, DELETE, COMMIT = 1, 0, -1, 2
+#: of commits; orders with lesser ones are for copies, of which any number may become readable while nothing commits
+COMMIT_MINOR = 1 << 32
 
 #: (rowid, before, after, updates, time) → what comes behind `seq`
 MakeBody = Callable[[int, bytes | None, bytes | None, bytes | None, int], bytes]

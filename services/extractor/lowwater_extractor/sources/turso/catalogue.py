@@ -5,7 +5,8 @@ from __future__ import annotations
 from lowwater.errors import StartRefusedError
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import Database
-from lowwater_extractor.sources.turso.definitions import Definition, Definitions, is_internal
+from lowwater_extractor.sources.turso.definitions import Definition, Definitions, is_internal, quoted
+from lowwater_extractor.sources.turso.schema_rows import schema_line, table_of
 
 #: of a table of changes; the second version has the transaction, too
 _COLUMNS = {"change_id", "change_time", "change_type", "table_name", "id", "before", "after", "updates"}
@@ -13,7 +14,7 @@ _TRANSACTION = "change_txn_id"
 
 V1_HINT = (
     "let the writers capture to another table, by lowwater.turso.capture(connection, table=…), and name that as"
-    " cdc_table; or DROP TABLE and capture anew. See docs/turso.md, when the log begins anew"
+    " cdc_table; or DROP TABLE and capture again. See docs/turso.md, when the log begins again"
 )
 
 
@@ -21,6 +22,32 @@ def texts(database: Database) -> dict[str, str]:
     """Name → text, of all tables but the engine's."""
     rows = database.ask("SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND sql IS NOT NULL")
     return {name: sql for name, sql in rows if not is_internal(name)}
+
+
+def texts_and_places(database: Database) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
+    """Name → text, and name → where it is in the file, of all tables but the engine's."""
+    rows = database.ask("SELECT rowid, name, rootpage, sql FROM sqlite_schema WHERE type = 'table' AND sql IS NOT NULL")
+    found = [row for row in rows if not is_internal(row[1])]
+    return {name: sql for _, name, _, sql in found}, {name: (rowid, page) for rowid, name, page, _ in found}
+
+
+def texts_at(
+    database: Database, config: TursoConfig, change_id: int
+) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
+    """As `texts_and_places`, before all that the log says of tables after a change: taken back from the last one on."""
+    found, places = texts_and_places(database)
+    rows = database.ask(
+        f"SELECT before, after FROM {quoted(config.cdc_table)} WHERE change_id > ? AND table_name = 'sqlite_schema'"
+        " ORDER BY change_id DESC",
+        (change_id,),
+    )
+    for before, after in rows:
+        was, now = (None if record is None else table_of(schema_line(record)) for record in (before, after))
+        if now is not None:
+            found.pop(now[0], None)
+        if was is not None:
+            found[was[0]] = was[1]
+    return found, places
 
 
 def definitions_of(database: Database, config: TursoConfig, source: str) -> list[Definition]:

@@ -37,6 +37,9 @@ class TursoConfig(ModesConfig):
     )
     prune: bool = Field(default=False, description="delete changes from the file once they are durable in Kafka")
     prune_seconds: float = Field(default=10.0, gt=0, description="how often")
+    audit_seconds: float = Field(
+        default=60.0, ge=0, description="how often rows are counted, to find what is in no log; 0: never"
+    )
     copy_tables: bool = Field(default=True, description="copy the rows that are older than the log")
     chunk_rows: int = Field(default=500_000, ge=1, description="what a chunk of a copy aims at")
     look_seconds: float = Field(default=0.01, ge=0, description="how often an idle file is looked at")

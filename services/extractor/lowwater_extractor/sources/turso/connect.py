@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
+import os
 import struct
 import sys
 import time
@@ -34,7 +36,8 @@ _VERSIONS = slice(18, 20)
 _MVCC = b"\xff\xff"
 _SHARED_HINT = f'let every process open it with experimental_features="{FEATURES}" (lowwater.turso.FEATURES)'
 #: what another attempt can mend
-_PASSING = ("locked", "busy", "i/o error", "short read", "schema changed", "interrupt")
+_STILL_OPEN = "duplicate same-process"
+_PASSING = ("locked", "busy", "i/o error", "short read", "schema changed", "interrupt", _STILL_OPEN)
 
 #: what a lock is asked with: type, whence, start, length (0: to the end), process
 _FLOCK = struct.Struct("hhqqi4x")
@@ -100,9 +103,19 @@ class Database:
 
     def _connect(self) -> turso.Connection:
         with named_errors(self._source, "open"):
-            connection = turso.connect(str(self._config.path), isolation_level=None, experimental_features=FEATURES)
+            try:
+                connection = self._opened()
+            except turso.Error as error:
+                if _STILL_OPEN not in str(error):
+                    raise
+                # of a file that had the name before, and that nobody uses any more
+                gc.collect()
+                connection = self._opened()
             connection.execute(f"PRAGMA busy_timeout = {int(self._config.busy_seconds * 1000)}").fetchall()
         return connection
+
+    def _opened(self) -> turso.Connection:
+        return turso.connect(str(self._config.path), isolation_level=None, experimental_features=FEATURES)
 
     def connect_anew(self) -> None:
         """While another process opens a file whose writer was killed, the index that all share is made anew, and a
@@ -152,6 +165,29 @@ class Database:
             fail_point("turso.file_named")
             found = self.ask(asked, [_NAME])
         return str(found[0][0])
+
+    def name_again(self) -> None:
+        """The file's log is another one than before: whoever compares identities is to see that."""
+        with contextlib.suppress(SourceError):
+            # one that cannot be written to now is refused all the same, by what was found in it
+            self.ask("BEGIN IMMEDIATE")
+            self.ask(f"DELETE FROM {_NOTES} WHERE table_name = ?", [_NAME])
+            self.ask(f"INSERT INTO {_NOTES} VALUES (?, ?)", [_NAME, uuid.uuid4().hex])
+            self.ask("COMMIT")
+
+    def check_same_file(self) -> None:
+        """Who has a file open goes on reading it when another one has taken its name."""
+        here = os.fstat(self._file.fileno())
+        try:
+            there = self._config.path.stat()
+        except OSError as error:
+            raise SourceLostError(
+                f"{self._config.path}: {error.strerror}", source=self._source, thread=1, hint="it is tried again"
+            ) from error
+        if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+            raise SourceLostError(
+                "another file has its name now", source=self._source, thread=1, hint="it is opened again, and compared"
+            )
 
     def close(self) -> None:
         self.connection.close()

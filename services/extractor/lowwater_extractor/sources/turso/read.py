@@ -16,7 +16,7 @@ from lowwater.errors import CodecError, LogGapError, SnapshotGoneError
 from lowwater.lake.columns import lake_table
 from lowwater.records import Chunk
 from lowwater_extractor.sources.turso import catalogue
-from lowwater_extractor.sources.turso.assemble import COMMIT_MINOR
+from lowwater_extractor.sources.turso.captured import COMMIT_MINOR
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import DOUBT_SECONDS, Database, Select, named_errors
 from lowwater_extractor.sources.turso.definitions import CellType, Definition, Definitions, quoted
@@ -62,7 +62,7 @@ def _wait_for_low(database: Database, config: TursoConfig, source: str, chunk: C
                 source=source,
                 thread=1,
                 position=str(low),
-                hint="the file is an older one, or its log was emptied: see docs/turso.md, when the log begins anew",
+                hint="the file is an older one, or its log was emptied: see docs/turso.md, when the log begins again",
             )
         database.connect_anew()
 

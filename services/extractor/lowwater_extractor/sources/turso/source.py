@@ -22,7 +22,7 @@ from lowwater_extractor.sources.turso import catalogue, checks, cursors
 from lowwater_extractor.sources.turso.assemble import THREAD
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import Database
-from lowwater_extractor.sources.turso.stream import Resume, TursoStream
+from lowwater_extractor.sources.turso.stream import TursoStream
 from lowwater_extractor.sources.turso.view import FileView
 
 
@@ -76,8 +76,7 @@ class Turso:
             catalogue.refuse_without_log(database, self.config, self.name)
             if resume is None:
                 self._refuse_tables(database)
-            at = None if resume is None else Resume.unpack(resume)
-            return TursoStream(self.config, self.name, database, encoders, at)
+            return TursoStream(self.config, self.name, database, encoders, resume)
         except BaseException:
             database.close()
             raise

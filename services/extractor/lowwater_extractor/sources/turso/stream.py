@@ -11,20 +11,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
-from lowwater.errors import LogGapError, LogUnknownError, SourceLostError
+from lowwater.errors import LogGapError, LogUnknownError, SourceError, SourceLostError
 from lowwater.failpoints import fail_point
 from lowwater.positions import Order
 from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.sources.turso import catalogue, metrics
-from lowwater_extractor.sources.turso.assemble import COMMIT_MINOR, THREAD, Assembler, cuts_behind
-from lowwater_extractor.sources.turso.captured import COMMIT, CapturedMaker
+from lowwater_extractor.sources.turso.assemble import THREAD, Assembler, NowTables, cuts_behind
+from lowwater_extractor.sources.turso.audit import NOTE as COUNTED
+from lowwater_extractor.sources.turso.audit import Audit
+from lowwater_extractor.sources.turso.captured import COMMIT, COMMIT_MINOR, CapturedMaker
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import DOUBT_SECONDS, Database, named_errors, refuse_mvcc
 from lowwater_extractor.sources.turso.definitions import Definitions, quoted
+from lowwater_extractor.sources.turso.resume import Resume, checksum
+from lowwater_extractor.sources.turso.schema_watch import NOTE as SCHEMA_NOTE
+from lowwater_extractor.sources.turso.schema_watch import SchemaWatch
 from lowwater_extractor.sources.turso.tables import Tables
 from lowwater_extractor.spill import SpillSpace
 
@@ -41,25 +46,9 @@ _CUTS = "cuts"
 _log = structlog.get_logger()
 
 
-class Resume(NamedTuple):
-    """The COMMIT that was read up to; its time and transaction say that it is still the same one."""
-
-    at: int
-    time: int
-    txn: int
-
-    def pack(self) -> bytes:
-        return json.dumps({"change_id": self.at, "change_time": self.time, "change_txn_id": self.txn}).encode()
-
-    @classmethod
-    def unpack(cls, data: bytes) -> Resume:
-        found: dict[str, int] = json.loads(data)
-        return cls(found["change_id"], found["change_time"], found["change_txn_id"])
-
-
 class TursoStream:
     def __init__(
-        self, config: TursoConfig, source: str, database: Database, encoders: Encoders, resume: Resume | None
+        self, config: TursoConfig, source: str, database: Database, encoders: Encoders, resume: bytes | None
     ) -> None:
         self._config = config
         self._source = source
@@ -69,31 +58,41 @@ class TursoStream:
         definitions = Definitions(source, config.types)
         self._tables = Tables(config, source, definitions, CapturedMaker(config, source, encoders))
         self.seen = self._tables.seen
-        self._cookie = -1
+        self._schema = SchemaWatch(database, config.cdc_table)
+        #: to be remembered with the next position
+        self._notes: dict[str, bytes] = {}
         self._is_v1 = catalogue.cdc_version(database, config) == "v1"
         self._txn = "change_id" if self._is_v1 else "change_txn_id"
-        self._start = self._begin() if resume is None else resume
-        if resume is not None:
-            self._tables.restore(encoders.notes, resume.at)
-        now_texts: Callable[[], Mapping[str, str]] = lambda: catalogue.texts(database)  # noqa: E731
-        self._cuts: list[int] = json.loads(encoders.notes.get(_CUTS, b"[]"))
-        self._assembler = Assembler(config, source, self._tables, self._space, self._start.at, now_texts, self._cuts)
-        #: of the position in Kafka
-        self._durable_at = self._start.at
-        #: the last row that was read, as it was then
-        self._last = self._start
-        self._resumed = self._start
-        self._at_end = False
-        #: since when looks have not shown what was read before
-        self._doubted_at: float | None = None
-        self._looked_at = self._checked_at = self._pruned_at = 0.0
-        self._pruned_to = 0
         self._rows = (
             f'SELECT change_id, change_time, {self._txn}, change_type, table_name, id, "before", "after", updates'
             # without a limit, the engine runs a statement that is closed in its middle to its end: each look would go
             # through all that is behind
             f" FROM {quoted(config.cdc_table)} WHERE change_id >= ? ORDER BY change_id LIMIT ?"
         )
+        self._audit = Audit(database, config.cdc_table, config.audit_seconds)
+        #: checksum of the change before the position's COMMIT, if that was read
+        self._before: int | None = None
+        if resume is None:
+            self._start = self._begin()
+        else:
+            self._start, self._before = Resume.unpack_all(resume)
+            self._check_before()
+            self._tables.restore(encoders.notes, self._start.at)
+            self._schema.restore(encoders.notes)
+            self._audit.restore(encoders.notes, self._start.at, self._tables)
+        now_tables: NowTables = lambda at: catalogue.texts_at(database, config, at)  # noqa: E731
+        self._cuts: list[int] = json.loads(encoders.notes.get(_CUTS, b"[]"))
+        self._assembler = Assembler(config, source, self._tables, self._space, self._start.at, now_tables, self._cuts)
+        #: of the position in Kafka
+        self._durable_at = self._start.at
+        #: the last row that was read, as it was then, and the one before it
+        self._last = self._start
+        self._last_but_one: tuple[Any, ...] | None = None
+        self._resumed = self._start
+        self._at_end = False
+        #: since when looks have not shown what was read before
+        self._doubted_at: float | None = None
+        self._looked_at = self._checked_at = self._pruned_at = 0.0
         #: about so many bytes a row had at the last look
         self._row_bytes = 256
 
@@ -105,7 +104,13 @@ class TursoStream:
                 f"SELECT change_id, change_time, {self._txn} FROM {cdc} ORDER BY change_id DESC LIMIT 1"
             )
             start = Resume(*rows[0]) if rows else Resume(0, 0, 0)
-            self._tables.begin(catalogue.texts(self._database), start.at)
+            texts, places = catalogue.texts_and_places(self._database)
+            self._tables.begin(texts, start.at, places)
+            self._notes[SCHEMA_NOTE] = self._schema.look(self._tables, start.at)
+            if self._audit.is_due:
+                # before anything is copied: what comes after that without the log is then found
+                self._audit.look(self._tables, texts, start.at)
+                self._notes[COUNTED] = self._audit.note()
         return start
 
     # -- reading -----------------------------------------------------------------------------------------
@@ -117,10 +122,15 @@ class TursoStream:
             self._announce = False
         elif THREAD not in held and (not self._at_end or now - self._looked_at >= self._config.look_seconds):
             self._looked_at = now
-            self._read()
-            if self._at_end and now - self._checked_at >= CHECK_SECONDS:
-                self._checked_at = now
-                self._check()
+            try:
+                self._read()
+                if now - self._checked_at >= CHECK_SECONDS:
+                    self._checked_at = now
+                    self._check()
+            except SourceError as error:
+                if f"no such table: {self._config.cdc_table}" not in error.what:
+                    raise
+                raise self._other_log(f"the table {self._config.cdc_table} is gone", self._last.at) from error
         return self._polled()
 
     def _polled(self) -> Polled:
@@ -129,19 +139,22 @@ class TursoStream:
         left_out, assembler.left_out = assembler.left_out, []
         resume = self._resume()
         mark = ThreadMark(
-            THREAD, Order.mark(assembler.end), resume.pack(), ThreadState.OPEN, self._at_end, COMMIT_MINOR
-        )
-        notes = self._tables.take_notes()
+            THREAD, self._tables.mark_at(assembler.end), resume.pack(self._before), ThreadState.OPEN, self._at_end,
+            COMMIT_MINOR,
+        )  # fmt: skip
+        notes, self._notes = {**self._tables.take_notes(), **self._notes}, {}
         if found:
             # some of them may become durable before the position that is behind them
             self._cuts = cuts_behind(self._cuts, self._durable_at, assembler.end)
             notes[_CUTS] = json.dumps(self._cuts).encode()
-        return Polled(found, {THREAD: mark}, left_out, notes)
+        return Polled(found, {THREAD: mark}, left_out, notes, self._tables.stale.found)
 
     def _resume(self) -> Resume:
         end, commits = self._assembler.end, self._assembler.commits
         if end != self._resumed.at:
             self._resumed = Resume(end, *commits[end])
+            is_known = self._last_but_one is not None and self._last.at == end
+            self._before = checksum(self._last_but_one) if is_known and self._last_but_one is not None else None
             for passed in [at for at in commits if at <= end]:
                 del commits[passed]
         return self._resumed
@@ -200,6 +213,8 @@ class TursoStream:
         if self._is_v1:
             rows = self._alone(rows)
         self._assembler.feed(rows)
+        self._audit.passed(rows, self._tables)
+        self._last_but_one = rows[-2] if len(rows) > 1 else None
         self._last = Resume(*rows[-1][:3])
 
     def _alone(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -219,13 +234,32 @@ class TursoStream:
     def _check_last(self, row: tuple[Any, ...] | None) -> None:
         if row is None or tuple(row[:3]) != tuple(self._last):
             found = "is gone" if row is None or row[0] != self._last.at else "is another one"
-            raise LogGapError(
-                f"change {self._last.at}, which was read last, {found}",
-                source=self._source,
-                thread=THREAD,
-                position=str(self._last.at),
-                hint="the file is an older one, or its log was emptied: see docs/turso.md, when the log begins anew",
-            )
+            raise self._other_log(f"change {self._last.at}, which was read last, {found}", self._last.at)
+
+    def _check_before(self) -> None:
+        """Two COMMITs of one second look the same in two copies of a file; the changes before them do not."""
+        until = time.monotonic() + DOUBT_SECONDS
+        while self._before is not None:
+            rows = self._database.ask(self._rows, (self._start.at - 1, 1))
+            if not rows or rows[0][0] != self._start.at - 1 or checksum(rows[0]) == self._before:
+                # one that is not there tells nothing: the COMMIT itself is looked for next
+                return
+            if time.monotonic() > until:
+                what = f"change {self._start.at - 1}, which was read before, is another one"
+                raise self._other_log(what, self._start.at)
+            # pages of an earlier time may have been read
+            self._database.connect_anew()
+
+    def _other_log(self, what: str, at: int) -> LogGapError:
+        """The log is not the one that was read: from now on the file has another identity, too."""
+        self._database.name_again()
+        return LogGapError(
+            what,
+            source=self._source,
+            thread=THREAD,
+            position=str(at),
+            hint="the file is an older one, or its log was emptied: see docs/turso.md, when the log begins again",
+        )
 
     def end_of_log(self) -> Callable[[], Order | None]:
         """Every COMMIT that is visible now; marks are of COMMITs."""
@@ -239,16 +273,28 @@ class TursoStream:
     # -- now and then ------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """At the log's end the tables are what the database says they are."""
+        """At the log's end the tables are what the database says they are, and have as many rows."""
         refuse_mvcc(self._config.path, self._source)
+        self._database.check_same_file()
         with self._database.view():
             ((last,),) = self._database.ask(f"SELECT max(change_id) FROM {quoted(self._config.cdc_table)}")
-            ((cookie,),) = self._database.ask("PRAGMA schema_version")
-            if (last or 0) != self._last.at or (cookie == self._cookie and not self._tables.is_unsure):
-                return
-            texts = catalogue.texts(self._database)
-        self._cookie = cookie
-        self._tables.adopt(texts, self._last.at)
+            is_whole = self._at_end and (last or 0) == self._last.at == self._assembler.end
+            if is_whole and (self._schema.is_changed(self._last.at) or self._tables.is_unsure):
+                texts, places = catalogue.texts_and_places(self._database)
+                self._tables.adopt(texts, self._last.at, places)
+                self._notes[SCHEMA_NOTE] = self._schema.look(self._tables, self._last.at)
+            if self._audit.is_due and self._doubted_at is None and (last or 0) >= self._last.at:
+                self._count()
+
+    def _count(self) -> None:
+        wrong = self._audit.look(self._tables, catalogue.texts(self._database), self._last.at)
+        for name, (wanted, found) in wrong.items():
+            reason = f"it has {found} rows, and by its log {wanted}: rows came or went without changes in the log"
+            at_end = self._audit.counted_at <= self._assembler.end
+            self._tables.mark_stale(
+                name, self._assembler.end if at_end else self._audit.counted_at, reason, at_end=at_end
+            )
+        self._notes[COUNTED] = self._audit.note()
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
         at = self._durable_at = Resume.unpack(resumes[THREAD]).at
@@ -256,7 +302,9 @@ class TursoStream:
         now = time.monotonic()
         if self._config.prune and now - self._pruned_at >= self._config.prune_seconds:
             self._pruned_at = now
-            self._prune(at)
+            # by the change before the position's a later look knows the log; and rows are counted from there on
+            kept = min(at - 1, self._audit.counted_at) if self._config.audit_seconds else at - 1
+            self._prune(max(0, kept))
 
     def _prune(self, at: int) -> None:
         """The row that the position names stays: by it a later look knows the file, and Turso counts on from it."""

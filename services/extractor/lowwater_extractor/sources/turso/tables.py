@@ -2,7 +2,8 @@
 
 Rows of `sqlite_schema` in the log say what becomes of tables, but not all of it: Turso writes none for a rename, and
 a connection that does not capture writes none at all. So now and then, at the log's end, the tables are held against
-what the database says of itself.
+what the database says of itself: by their texts, and by where they lie in the file, which tells two tables apart that
+have swapped their names. A table of which something is found so is stale: what became of its rows is in no log.
 
 What a table was at a place is remembered beside the position (a note for each table), because the database only tells
 what it is now.
@@ -17,13 +18,24 @@ import structlog
 
 from lowwater.codec.table import TableSchema
 from lowwater.errors import LogUnknownError, StartRefusedError
-from lowwater_extractor.sources.turso.captured import Captured, CapturedMaker, problem
+from lowwater.positions import Order
+from lowwater_extractor.sources.turso.captured import COMMIT_MINOR, Captured, CapturedMaker, problem
 from lowwater_extractor.sources.turso.config import TursoConfig
-from lowwater_extractor.sources.turso.definitions import Definitions, is_internal
+from lowwater_extractor.sources.turso.definitions import NAMESPACE, Definitions, is_internal
+from lowwater_extractor.stale_notes import StaleTables
 
+SCHEMA = "sqlite_schema"
 _NOTE = "table/"
+_PLACE = "place/"
+_DROPPED = "dropped/"
 
 _log = structlog.get_logger()
+
+#: between two things that are found at one end of the log there is room for so many copies to become readable
+FOUND_STEP = 1 << 16
+
+#: where a table is in the file: the rowid of its line in `sqlite_schema`, and its first page
+Place = tuple[int, int]
 
 
 #: (place from which a text counts, the text or that there is no such table)
@@ -54,15 +66,96 @@ class Tables:
         self.notes: dict[str, bytes] = {}
         #: a row of the schema did not say what it was about
         self.is_unsure = False
+        self._places: dict[str, Place] = {}
+        self._remade: dict[str, int | None] = {}
+        #: columns that a table once had: one of that name has no values of then
+        self._dropped: dict[str, set[str]] = {}
+        #: what one look finds has one order
+        self._found_in_poll: Order | None = None
+        #: tables whose rows came or went, or were rewritten, without changes in the log, at or before this order
+        self.stale = StaleTables(source, {})
 
-    def begin(self, texts: Mapping[str, str], at: int) -> None:
+    def begin(self, texts: Mapping[str, str], at: int, places: Mapping[str, Place] | None = None) -> None:
         """As the database has them where capture begins."""
         for name, sql in texts.items():
             self._set(name, sql, at)
+        self._learn(places or {})
+
+    def _learn(self, places: Mapping[str, Place]) -> None:
+        for name, place in places.items():
+            if self._places.get(name) != place:
+                self._places[name] = place
+                self.notes[_PLACE + name] = json.dumps(place).encode()
+
+    def mark_stale(self, name: str, change_id: int, reason: str, *, at_end: bool = False) -> None:
+        """Its state is not known from the log: a copy that was planned before this change is not right; `at_end`: nor
+        is one that was planned after it, up to now."""
+        full_name = f"{NAMESPACE}.{name}"
+        order = self.found_order(change_id) if at_end else Order(change_id, COMMIT_MINOR)
+        if is_internal(name) or name == self._config.cdc_table or not self._config.wants(full_name):
+            return
+        if not self._config.copy_tables:
+            # there is no copy that could be wrong, and none is to be made
+            _log.warning("rows changed without changes in the log", source=self._source, table=full_name, why=reason)
+            return
+        self.stale.add(full_name, order, reason)
+        self.notes |= self.stale.notes()
+
+    def found_order(self, end: int) -> Order:
+        """For what is found at the log's end, and is in no log: after all copies that were planned there before, and
+        below the next commit. The mark is moved there, for as long as the log does not move it itself."""
+        last = max((s.order for s in self.stale.found.values() if s.order.major == end + 1), default=None)
+        before = 0 if last is None else last.minor
+        if self._found_in_poll is not None and self._found_in_poll.major == end + 1:
+            return self._found_in_poll
+        self._found_in_poll = Order(end + 1, (before // FOUND_STEP + 1) * FOUND_STEP)
+        return self._found_in_poll
+
+    def mark_all_stale(self, change_id: int, reason: str) -> None:
+        for name in self.captured_names():
+            self.mark_stale(name, change_id, reason, at_end=True)
+
+    def mark_at(self, end: int) -> Order:
+        """The mark of a log that was read up to `end`."""
+        found = [stale.order for stale in self.stale.found.values()]
+        here = [order for order in found if order.major == end + 1 and order.minor < COMMIT_MINOR]
+        return max(here, default=Order.mark(end))
+
+    def captured_names(self) -> list[str]:
+        """As the database calls them, of those that are captured now."""
+        return [n for n in self._texts if n != self._config.cdc_table and self._config.wants(f"{NAMESPACE}.{n}")]
+
+    def text(self, name: str) -> str | None:
+        return self._texts.get(name)
+
+    def since(self, name: str) -> int:
+        """The change from which on its text counts."""
+        history = self._histories.get(name)
+        return history[-1][0] if history else 0
+
+    def take_remade(self) -> dict[str, int | None]:
+        """Tables that were made by the log since this was asked last, and where; None: dropped, or made otherwise."""
+        found, self._remade = self._remade, {}
+        return found
+
+    def name_of(self, name: str) -> str:
+        """The log has names as statements wrote them, in capitals or not; a table has one name."""
+        if name in self._texts:
+            return name
+        folded = name.lower()
+        return folded if folded in self._texts else next((n for n in self._texts if n.lower() == folded), name)
 
     def restore(self, notes: Mapping[str, bytes], at: int) -> None:
+        self.stale = StaleTables(self._source, notes)
         for note, value in notes.items():
-            if note.startswith(_NOTE):
+            if not value:
+                continue
+            if note.startswith(_PLACE):
+                rowid, page = json.loads(value)
+                self._places[note.removeprefix(_PLACE)] = (rowid, page)
+            elif note.startswith(_DROPPED):
+                self._dropped[note.removeprefix(_DROPPED)] = set(json.loads(value))
+            elif note.startswith(_NOTE):
                 name = note.removeprefix(_NOTE)
                 # what lies behind the position is read again
                 history = [(since, sql) for since, sql in json.loads(value) if since <= at][-1:]
@@ -80,10 +173,13 @@ class Tables:
 
     def find(self, name: str) -> Captured | None:
         """The table that a change is of; made when the first change of it comes. KeyError: nobody has told of it."""
-        if is_internal(name) or name == self._config.cdc_table or not self._config.wants(f"main.{name}"):
+        known = self.name_of(name)
+        if is_internal(known) or known == self._config.cdc_table or not self._config.wants(f"{NAMESPACE}.{known}"):
             found = None
-        else:
+        elif known == name:
             found = self._make(name, self._texts[name])
+        else:
+            found = self.captured.get(known) or self.find(known)
         self.captured[name] = found
         return found
 
@@ -97,61 +193,109 @@ class Tables:
 
     # -- moved on ----------------------------------------------------------------------------------------
 
-    def define(self, name: str, sql: str, change_id: int) -> None:
+    def define(self, name: str, sql: str, change_id: int, place: Place | None = None) -> None:
+        if place is not None and not is_internal(name):
+            self._learn({name: place})
         if is_internal(name) or self._texts.get(name) == sql:
             return
-        self._set(name, sql, change_id)
+        before = self._texts.get(name)
+        self._set(name, sql, change_id, is_logged=place is not None)
+        if before is not None:
+            self._altered(name, before, sql, change_id)
         if self._config.wants(f"main.{name}") and name != self._config.cdc_table:
             # a new version begins here, also if no row of it comes for long: it may have to be copied
             self.find(name)
 
-    def _set(self, name: str, sql: str | None, change_id: int) -> None:
+    def _altered(self, name: str, before: str, sql: str, change_id: int) -> None:
+        """A column that is dropped and added again would show its old values in rows that were not written since."""
+        if not self._config.wants(f"{NAMESPACE}.{name}"):
+            return
+        was, now = ({c.name for c in self._definitions.definition(name, text).cells} for text in (before, sql))
+        gone = self._dropped.get(name, set())
+        if again := sorted(gone & (now - was)):
+            self.mark_stale(name, change_id, f"columns of these names were dropped before: {', '.join(again)}")
+        if (was - now) - gone:
+            self._dropped[name] = gone | (was - now)
+            self.notes[_DROPPED + name] = json.dumps(sorted(self._dropped[name])).encode()
+
+    def _set(self, name: str, sql: str | None, change_id: int, *, is_logged: bool = False) -> None:
+        if sql is None or name not in self._texts:
+            self._remade[name] = change_id if is_logged and sql is not None else None
         history = self._histories.setdefault(name, [])
         history.append((change_id, sql))
         self.notes[_NOTE + name] = json.dumps(history).encode()
-        self.captured.pop(name, None)
+        for known in [known for known in self.captured if known.lower() == name.lower()]:
+            del self.captured[known]
         if sql is None:
             self._texts.pop(name, None)
+            if self._dropped.pop(name, None) is not None:
+                self.notes[_DROPPED + name] = b""
+            if self._places.pop(name, None) is not None:
+                self.notes[_PLACE + name] = b""
         else:
             self._texts[name] = sql
 
     def drop(self, name: str, change_id: int) -> Captured | None:
-        """What its rows were captured as, for the word that they are gone."""
+        """What its rows were captured as, for the change that says that they are gone."""
         if name not in self._texts:
             return None
         last = self.captured.get(name) or self.find(name)
         self._set(name, None, change_id)
         return last
 
-    def adopt(self, texts: Mapping[str, str], change_id: int) -> None:
+    def named_by(self, rowid: int) -> str | None:
+        """The table whose line in `sqlite_schema` has this rowid, if that is known."""
+        return next((name for name, place in self._places.items() if place[0] == rowid), None)
+
+    def adopt(
+        self, texts: Mapping[str, str], change_id: int, places: Mapping[str, Place] | None = None
+    ) -> None:  # fmt: skip
         """At the log's end, from the database itself."""
+        places = places or {}
         for name, sql in texts.items():
+            known = self._places.get(name)
             if self._texts.get(name) != sql:
-                self._warn(name, "the database has it otherwise than its log said")
+                why = "it was made, altered or renamed without a change in the log"
+                self.mark_stale(name, change_id, why, at_end=True)
                 self.define(name, sql, change_id)
+            elif known is not None and places.get(name, known) != known:
+                why = "another table has its name now, without a change in the log"
+                self.mark_stale(name, change_id, why, at_end=True)
         for name in [name for name in self._texts if name not in texts]:
-            self._warn(name, "it is gone, without a word in the log: dropped or renamed")
+            self.mark_stale(name, change_id, "it was dropped or renamed without a change in the log", at_end=True)
             self._set(name, None, change_id)
+        self._learn({name: place for name, place in places.items() if not is_internal(name)})
         self.is_unsure = False
 
-    def adopt_wider(self, name: str, texts: Mapping[str, str], change_id: int, width: int) -> Captured | None:
-        """A row has more columns than its table: one was added behind the log's back, if the database now has them."""
-        sql = texts.get(name)
-        if sql is None:
-            return None
-        now = self._definitions.definition(name, sql)
-        before = self._definitions.definition(name, self._texts[name]).cells if name in self._texts else ()
-        if len(now.cells) != width or now.cells[: len(before)] != before:
-            return None
-        self._warn(name, "the log did not tell of its columns")
-        self.define(name, sql, change_id)
-        return self.captured.get(name)
+    def adopt_unknown(self, name: str, texts: Mapping[str, str], change_id: int) -> Captured | None:
+        """A change of a table that the log has not told of. KeyError: nor does the database."""
+        known = name if name in texts else next((n for n in texts if n.lower() == name.lower()), name)
+        self.mark_stale(known, change_id, "it was made or renamed without a change in the log")
+        self.define(known, texts[known], change_id)
+        return self.captured.get(name) or self.find(name)
 
-    def _warn(self, name: str, what: str) -> None:
-        _log.warning("schema taken from the database", source=self._source, table=name, why=what)
+    def adopt_wider(
+        self, name: str, texts: Mapping[str, str], places: Mapping[str, Place], change_id: int, width: int
+    ) -> Captured | None:  # fmt: skip
+        """A row has other columns than its table: some were added without a change in the log, or another table has its
+        name now, if the database has them so."""
+        known = self.name_of(name)
+        sql = texts.get(known)
+        if sql is None or known not in self._texts:
+            return None
+        now, before = (self._definitions.definition(known, text).cells for text in (sql, self._texts[known]))
+        place = self._places.get(known)
+        is_another = place is not None and places.get(known, place) != place
+        is_wider = len(now) > len(before) and now[: len(before)] == before
+        if len(now) != width or not (is_wider or is_another):
+            return None
+        self.mark_stale(known, change_id, "it was altered without a change in the log")
+        self.define(known, sql, change_id)
+        return self.captured.get(name) or self.find(name)
 
     def take_notes(self) -> dict[str, bytes]:
         notes, self.notes = self.notes, {}
+        self._found_in_poll = None
         return notes
 
 
