@@ -1,0 +1,185 @@
+"""MySQL and MariaDB as a kind: their tables, how they are read, how steps are run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pymysql
+
+from tests.differential.mysql_steps import MysqlSteps
+from tests.differential.mysql_values import reading
+from tests.differential.workload import State, Step, TableState
+from tests.mysql import MysqlDatabase, connect, run
+
+_CATALOGUE = """
+SELECT c.table_schema, c.table_name, c.column_name, c.data_type, c.column_type, c.column_key, c.is_nullable, c.extra
+FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
+WHERE c.table_schema IN ({}) AND t.table_type = 'BASE TABLE' ORDER BY 1, 2, c.ordinal_position"""
+_PARTITIONS = """
+SELECT table_schema, table_name, partition_name FROM information_schema.partitions
+WHERE table_schema IN ({}) AND partition_name IS NOT NULL ORDER BY 1, 2, 3"""
+
+
+#: codes of a connection that is gone
+_LOST = (2006, 2013)
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass
+class MyTable:
+    """What the generator has to know of a table."""
+
+    schema: str
+    name: str
+    #: column → type as the catalogue has it, without generated columns
+    types: dict[str, str] = field(default_factory=dict)
+    generated: list[str] = field(default_factory=list)
+    required: set[str] = field(default_factory=set)
+    key: list[str] = field(default_factory=list)
+    partitions: list[str] = field(default_factory=list)
+
+    @property
+    def sql(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.name)}"
+
+    @property
+    def values(self) -> list[str]:
+        return [name for name in self.types if name not in self.key]
+
+
+class Mysql(MysqlSteps):
+    source_kind = "mysql"
+    new_tables_need_restart = True
+
+    def __init__(self, database: MysqlDatabase, name: str) -> None:
+        self.name = name
+        self.database = database
+        self.schema = database.name
+        self.extra = f"{database.name}_x"
+        self.marker = f"{self.schema}.marker"
+        self.is_mariadb = database.is_mariadb
+        self._schemas = [self.schema]
+        self._connect()
+
+    def _connect(self) -> None:
+        self._main = self._new_connection()
+        # of its own: a temporary table would hide the one that it is named after
+        self._reader = connect(self.database.server)
+
+    def _new_connection(self) -> pymysql.connections.Connection[Any]:
+        connection = self.database.connect()
+        run(connection, "SET SESSION innodb_lock_wait_timeout = 1")
+        run(connection, "SET SESSION lock_wait_timeout = 1")
+        return connection
+
+    def version(self) -> str:
+        ((found,),) = run(self._reader, "SELECT VERSION()")
+        return str(found)
+
+    def config(self) -> dict[str, Any]:
+        tables = [f"{schema}.*" for schema in self._schemas]
+        return {**self.database.server.config, "tables": tables, "chunk_rows": 40, "zero_dates": "null"}
+
+    def grow_config(self) -> None:
+        self._schemas = [self.schema, self.extra]
+
+    # -- steps -------------------------------------------------------------------------------------------
+
+    def set_up(self) -> None:
+        for statement in self.first_statements():
+            run(self._main, statement)
+
+    def mark(self, marker: int) -> None:
+        run(self._main, self._marking(marker))
+
+    def _marking(self, marker: int) -> str:
+        return f"UPDATE {quoted(self.schema)}.marker SET n = {marker} WHERE id = 1"
+
+    def execute(self, step: Step, number: int) -> list[str]:
+        try:
+            return self._execute(step, number)
+        except pymysql.OperationalError as error:
+            if error.args[0] not in _LOST:
+                raise
+        # MySQL 8.0.12 dies of some ALTER TABLE: what it says afterwards is the truth, as ever
+        self.database.server.start()
+        self._connect()
+        self.mark(2 * number)
+        return ["the server has died"]
+
+    def _execute(self, step: Step, number: int) -> list[str]:
+        if step.is_atomic:
+            try:
+                for statement in ("BEGIN", *step.statements, self._marking(2 * number), "COMMIT"):
+                    run(self._main, statement)
+            except pymysql.Error as error:
+                run(self._main, "ROLLBACK")
+                return [str(error)]
+            return []
+        self.mark(2 * number - 1)
+        errors = self._each(step)
+        self.mark(2 * number)
+        return errors
+
+    def _each(self, step: Step) -> list[str]:
+        """On a connection of its own: it may leave settings and temporary tables, and a prepared XA transaction."""
+        errors = []
+        with self._new_connection() as connection:
+            for statement in step.statements:
+                try:
+                    run(connection, statement)
+                except pymysql.Error as error:
+                    errors.append(str(error))
+        return errors
+
+    def end_open(self) -> None:
+        for *_, gid in run(self._reader, "XA RECOVER"):
+            text = gid.decode() if isinstance(gid, bytes) else str(gid)
+            if text.startswith(self.schema):
+                try:
+                    run(self._reader, f"XA COMMIT '{text}'")
+                except pymysql.Error:
+                    run(self._reader, f"XA ROLLBACK '{text}'")
+
+    # -- what it holds -----------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        schemas = ", ".join(f"'{schema}'" for schema in self._schemas)
+        tables: dict[str, MyTable] = {}
+        made: dict[str, list[tuple[str, Any]]] = {}
+        for schema, name, column, data_type, type_, key, is_nullable, extra in run(
+            self._reader, _CATALOGUE.format(schemas)
+        ):
+            table = tables.setdefault(f"{schema}.{name}", MyTable(schema, name))
+            made.setdefault(f"{schema}.{name}", []).append((column, reading(data_type, type_)))
+            if "GENERATED" in extra.replace("DEFAULT_GENERATED", ""):
+                table.generated.append(column)
+                continue
+            table.types[column] = type_
+            if is_nullable == "NO":
+                table.required.add(column)
+            if key == "PRI":
+                table.key.append(column)
+        for schema, name, part in run(self._reader, _PARTITIONS.format(schemas)):
+            tables[f"{schema}.{name}"].partitions.append(part)
+        return {name: self._read(table, made[name]) for name, table in tables.items()}
+
+    def _read(self, table: MyTable, columns: list[tuple[str, Any]]) -> TableState:
+        expressions = ", ".join(asked(quoted(column)) for column, (asked, _, _) in columns)
+        make = [make for _, (_, make, _) in columns]
+        rows = run(self._reader, f"SELECT {expressions} FROM {table.sql}")
+        found = Counter(tuple(m(v) for m, v in zip(make, row, strict=True)) for row in rows)
+        names = tuple(column for column, _ in columns)
+        return TableState(names, found, tuple(of_lake for _, (_, _, of_lake) in columns), table)
+
+    def close(self) -> None:
+        self.end_open()
+        self._main.close()
+        run(self._reader, f"DROP DATABASE IF EXISTS {quoted(self.extra)}")
+        self._reader.close()
+        self.database.drop()

@@ -1,0 +1,330 @@
+"""One run: steps on the database, and after every few of them the lake is compared with it.
+
+Accepted for a table at a gsn: it is equal; or an error of ours says that it cannot be read there, which must end by
+itself at the newest gsn. A source may stop with a refusal that its step names; after `source reset` all is equal again.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from lowwater.errors import LakeError
+from tests.differential.compare import difference, rows_of
+from tests.differential.fleet import OneSource
+from tests.differential.workload import BEFORE_KNOWN, QUIET_DDL, History, Kind, State, Step, choose
+
+#: how long the lake may take to pass the server's position, and a table to become readable again
+LAND_SECONDS = 180.0
+READABLE_SECONDS = 180.0
+NOT_READABLE = "not readable"
+#: with transactions that are prepared and open
+OPEN_SECONDS = 15.0
+#: each gsn is looked at in so many tables: more gsns find more than more tables do
+TABLES_PER_VERSION = 8
+#: docs/postgres.md: what is in no log is noticed within seconds
+NOTICED_SECONDS = 60.0
+#: a table that the lake does not know for so long is given the restart that the docs ask for
+RESTART_SECONDS = 5.0
+
+
+class DifferentialError(AssertionError):
+    """`category` is what a shrunk run must fail with, too; `table` the one that is wrong, if it is one."""
+
+    def __init__(self, category: str, what: str, table: str = "") -> None:
+        super().__init__(f"{category}: {what}")
+        self.category, self.table = category, table
+
+
+@dataclass
+class Report:
+    """What a run did, for its last line."""
+
+    steps: int = 0
+    statements: int = 0
+    checks: int = 0
+    tables_compared: int = 0
+    versions_compared: int = 0
+    #: as of a gsn between something that is in no log, and its being noticed
+    noticed_late: int = 0
+    #: states that the lake said it could not give
+    unreadable: Counter[str] = field(default_factory=Counter)
+    refusals: list[str] = field(default_factory=list)
+    done: Counter[str] = field(default_factory=Counter)
+    refused_by_database: Counter[str] = field(default_factory=Counter)
+    #: the last reason for each
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.steps} steps, {self.statements} statements, {self.checks} checks: {self.tables_compared} tables "
+            f"at the newest gsn and {self.versions_compared} at older ones compared, {self.unreadable.total()} older "
+            f"not readable, {self.noticed_late} as before what is in no log, {len(self.refusals)} refusals",
+            "done: " + ", ".join(f"{name} {count}" for name, count in sorted(self.done.items())),
+        ]
+        lines += [f"refused {count} of {count + self.done[name]} {name}, as: {self.reasons[name]}"
+                  for name, count in sorted(self.refused_by_database.items())]  # fmt: skip
+        lines += [f"refusal: {refusal}" for refusal in self.refusals]
+        lines += [f"not readable ({count}): {what}" for what, count in self.unreadable.most_common(8)]
+        return "\n".join(lines)
+
+
+class Run:
+    """`steps` is what was done so far: it can be run again."""
+
+    def __init__(self, kind: Kind, fleet: OneSource, seed: int) -> None:
+        self.kind, self.fleet = kind, fleet
+        self.rng = random.Random(seed)
+        self.steps: list[Step] = []
+        self.report = Report()
+        self._history = History()
+        self._state: State = {}
+        self._number = 0
+        self._last_gsn = 0
+        self._since_check = 0
+        self._refusable: list[Step] = []
+
+    def begin(self) -> None:
+        self._state = self.kind.state()
+        self._history.record(0, self._state)
+
+    # -- steps -------------------------------------------------------------------------------------------
+
+    def chosen(self, statements: int, fleet_share: float) -> Iterator[Step]:
+        """Until so many statements were run."""
+        while self.report.statements < statements:
+            yield choose(self.kind, self.rng, self._state, fleet_share)
+
+    def go(self, steps: Iterator[Step], check_every: int, versions: int) -> None:
+        """`versions`: so many older gsns are looked at by each check."""
+        for step in steps:
+            self.do(step)
+            if self._since_check >= check_every:
+                self.check(versions)
+        self.kind.end_open()
+        self._record()
+        self.check(versions)
+
+    def do(self, step: Step) -> None:
+        self.steps.append(step)
+        self._number += 1
+        self._since_check += 1
+        if step.refusals:
+            self._refusable.append(step)
+        self.report.steps += 1
+        self.report.statements += max(1, len(step.statements))
+        if step.action:
+            self._act(step.action)
+            self.report.done[step.name] += 1
+            return
+        errors = self.kind.execute(step, self._number)
+        if errors:
+            self.report.refused_by_database[step.name] += 1
+            self.report.reasons[step.name] = errors[-1][:150]
+        else:
+            self.report.done[step.name] += 1
+        self._record(self.kind.is_quiet(step))
+
+    def _record(self, is_quiet: bool = False) -> None:
+        self._state = self.kind.state()
+        self._history.record(2 * self._number, self._state, is_quiet)
+
+    def _act(self, action: str) -> None:
+        verb, _, what = action.partition(" ")
+        if verb == "kill":
+            self.fleet.kill(what)
+        elif verb == "restart":
+            self.fleet.restart(what)
+        elif verb == "copy":
+            if what in self._state:
+                self.fleet.copy(what)
+        elif action == "grow config":
+            self.kind.grow_config()
+            self.fleet.change_config(self.kind.config())
+            self._record()
+        elif action == "reset source":
+            self._reset()
+        else:
+            raise ValueError(f"unknown action {action!r}")
+
+    def _reset(self) -> None:
+        self.kind.end_open()
+        self._record()
+        self.fleet.reset()
+
+    # -- checks ------------------------------------------------------------------------------------------
+
+    def check(self, versions: int) -> None:
+        """Newest state and some older ones, once the lake has passed all that was done."""
+        touches = self.kind.touches(self.rng, self._state) if QUIET_DDL in self.kind.NOT_YET else None
+        if touches is not None:
+            self.do(touches)
+        if (refusal := self._pass()) is not None:
+            self._after_refusal(refusal)
+        try:
+            self._compare_newest(OPEN_SECONDS if self.kind.has_open() else READABLE_SECONDS)
+        except DifferentialError as error:
+            if error.category != NOT_READABLE or not self.kind.has_open():
+                raise
+            self.kind.end_open()
+            self._record()
+            self._pass()
+            self._compare_newest(READABLE_SECONDS)
+        self._compare_older(versions)
+        self._since_check = 0
+        self.report.checks += 1
+
+    def _pass(self) -> str | None:
+        """Waits until the lake has passed the marker; what the source has refused instead."""
+        stopped: dict[str, dict[str, Any]] = {}
+        # a copy may wait for a prepared transaction: those are left open for a while, and then ended
+        for seconds in (OPEN_SECONDS, LAND_SECONDS):
+            self._number += 1
+            wanted = 2 * self._number
+            self.kind.mark(wanted)
+            self._record()
+
+            def has_passed(wanted: int = wanted) -> bool:
+                stopped.update(self.fleet.errors())
+                return bool(stopped) or self._marker() == wanted
+
+            try:
+                self._wait(f"the lake to pass marker {wanted}", has_passed, seconds, "stalled")
+                break
+            except DifferentialError:
+                if seconds == LAND_SECONDS:
+                    raise
+                self.kind.end_open()
+        if not stopped:
+            return None
+        part, error = next(iter(stopped.items()))
+        said = f"{error['error']}: {error['what']}"
+        if part == "extractor" and self._may_refuse(said):
+            return said
+        raise DifferentialError("stopped", f"{part} stopped with {said} (hint: {error.get('hint')})")
+
+    def _may_refuse(self, said: str) -> list[Step]:
+        """Those that may be the reason: some are noticed only with a later change, or at the next start."""
+        return [step for step in self._refusable if any(re.search(pattern, said) for pattern in step.refusals)]
+
+    def _after_refusal(self, refusal: str) -> None:
+        self.report.refusals.append(refusal)
+        reasons = self._may_refuse(refusal)
+        self._refusable = [step for step in self._refusable if step not in reasons]
+        for step in reasons:
+            if step.repair:
+                self._number += 1
+                self.kind.execute(Step(f"repair of {step.name}", step.repair, is_atomic=False), self._number)
+        self._reset()
+        if (again := self._pass()) is not None:
+            raise DifferentialError("refused after reset", again)
+
+    def _marker(self, gsn: int | None = None) -> int | None:
+        """None: the marker's own table cannot be read there."""
+        try:
+            found = self.fleet.read(self.kind.lake_name(self.fleet.source, self.kind.marker), gsn)
+        except LakeError:
+            return None
+        rows = rows_of(found, self._state[self.kind.marker])
+        if len(rows) != 1:
+            return None
+        return self.kind.marker_of(self._state[self.kind.marker], next(iter(rows)))
+
+    def _compare_newest(self, seconds: float) -> None:
+        reasons: dict[str, str] = {}
+        # nothing is written meanwhile: what was equal stays so
+        equal: set[str] = set()
+        started, restarts = time.monotonic(), 0
+
+        def is_all_readable() -> bool:
+            nonlocal restarts
+            reasons.clear()
+            for table, wanted in self._state.items():
+                if table in equal:
+                    continue
+                try:
+                    found = self.fleet.read(self.kind.lake_name(self.fleet.source, table))
+                except LakeError as error:
+                    reasons[table] = str(error)
+                    continue
+                if differs := difference(found, wanted):
+                    if self._is_late(table, found, 2 * self._number) and time.monotonic() < started + NOTICED_SECONDS:
+                        reasons[table] = "not noticed yet"
+                        continue
+                    raise DifferentialError("wrong data", f"{table} at the newest gsn: {differs}", table)
+                equal.add(table)
+                self.report.tables_compared += 1
+            self._raise_if_stopped()
+            if reasons and self.kind.new_tables_need_restart and not restarts:
+                restarts += time.monotonic() - started > RESTART_SECONDS
+                if restarts:
+                    self.fleet.restart("extractor")
+            return not reasons
+
+        self._wait("all tables to be readable", is_all_readable, seconds, NOT_READABLE, reasons)
+
+    def _is_late(self, table: str, found: pa.Table, marker: int) -> bool:
+        """It is what it was before something that is in no log, and that is noticed some seconds later."""
+        if BEFORE_KNOWN in self.kind.NOT_YET and not found.num_rows and self._history.is_new(table, marker):
+            return True
+        return any(not difference(found, before) for before in self._history.before_quiet(table, marker))
+
+    def _raise_if_stopped(self) -> None:
+        for part, error in self.fleet.errors().items():
+            said = f"{error['error']}: {error['what']}"
+            if not self._may_refuse(said):
+                raise DifferentialError("stopped", f"{part} stopped with {said} (hint: {error.get('hint')})")
+
+    def _compare_older(self, versions: int) -> None:
+        lake = self.fleet.lake()
+        assert lake is not None
+        new = range(self._last_gsn + 1, lake.gsn + 1)
+        old = range(1, self._last_gsn + 1)
+        gsns = {*self.rng.sample(new, min(versions, len(new))), *self.rng.sample(old, min(versions // 4, len(old)))}
+        for gsn in sorted(gsns):
+            self._compare_at(gsn)
+        self._last_gsn = lake.gsn
+
+    def _compare_at(self, gsn: int) -> None:
+        marker = self._marker(gsn)
+        if marker is None:
+            self.report.unreadable["the marker"] += 1
+            return
+        known = [(table, self._history.at(table, marker)) for table in self._history.tables()]
+        there = [(table, wanted) for table, wanted in known if wanted is not None]
+        for table, wanted in self.rng.sample(there, min(TABLES_PER_VERSION, len(there))):
+            try:
+                found = self.fleet.read(self.kind.lake_name(self.fleet.source, table), gsn)
+            except LakeError as error:
+                self.report.unreadable[re.sub(r"[^ ]*\d[^ ]*", "…", str(error))[:150]] += 1
+                continue
+            if differs := difference(found, wanted):
+                if self._is_late(table, found, marker):
+                    self.report.noticed_late += 1
+                    continue
+                raise DifferentialError("wrong data", f"{table} as of gsn {gsn}, marker {marker}: {differs}", table)
+            self.report.versions_compared += 1
+
+    def _wait(
+        self, what: str, check: Callable[[], bool], seconds: float, category: str,
+        details: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        try:
+            self.fleet.wait(what, check, seconds)
+        except DifferentialError:
+            raise
+        except AssertionError as error:
+            more = f"{error}; {details or ''}; services: {self.fleet.states()}; {self.fleet.fleet.log_tails()}"
+            raise DifferentialError(category, more) from error
+
+
+def replay(run: Run, steps: Sequence[Step], versions: int) -> None:
+    run.begin()
+    run.go(iter(steps), check_every=1 << 30, versions=versions)

@@ -1,0 +1,248 @@
+"""Steps of a workload, how they are chosen, and what the database held after each of them. No I/O.
+
+A step is data: statements that can be run again on another database, alone or with a part of the others. A statement
+that the database refuses changes nothing there, so it need not be right: the database is the oracle.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+Row = tuple[Any, ...]
+
+
+def _cut(statement: object, characters_max: int = 1500) -> str:
+    text = str(statement)
+    return text if len(text) <= characters_max else f"{text[:characters_max]}… ({len(text)} characters)"
+
+
+@dataclass(frozen=True)
+class Step:
+    """`statements` mean something to their kind alone; `action` is one of the runner's (see `run.ACTIONS`)."""
+
+    name: str
+    statements: tuple[Any, ...] = ()
+    #: all statements and the marker are one transaction; else each is its own, between two markers
+    is_atomic: bool = True
+    #: regular expressions over `Error: what`: the source may stop with one of these because of this step
+    refusals: tuple[str, ...] = ()
+    #: what an operator does in the database after such a refusal, before `source reset`
+    repair: tuple[Any, ...] = ()
+    action: str = ""
+
+    def __str__(self) -> str:
+        head = f"{self.name}{'' if self.is_atomic or self.action else ' (each by itself)'}:"
+        return "\n         ".join([head, *map(_cut, self.statements)]) if self.statements else head + " " + self.action
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table as the database has it: `rows` in canonical values, column by column."""
+
+    columns: tuple[str, ...]
+    rows: Counter[Row]
+    #: of each column: turns a plain value of the lake into the canonical one
+    from_lake: tuple[Callable[[Any], Any], ...] = field(compare=False, repr=False)
+    #: what the generator needs to know of it beside the columns: key, types, foreign keys …
+    about: Any = field(compare=False, repr=False, default=None)
+    #: of a kind whose rows are not the lake's, column by column: makes canonical rows of the lake's
+    rows_of_lake: Callable[[Any], Counter[Row]] | None = field(compare=False, repr=False, default=None)
+
+
+State = Mapping[str, TableState]
+
+
+class History:
+    """What every table held at each marker.
+
+    Step n writes marker 2n with its transaction. A step of several transactions writes 2n - 1 before them: with that
+    marker only tables that the step did not change are known.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[list[int], list[TableState | None]]] = {}
+        #: (table, number of its entry): the log does not tell of it
+        self._quiet: set[tuple[str, int]] = set()
+
+    def record(self, marker: int, state: State, is_quiet: bool = False) -> None:
+        """`is_quiet`: what the last step did may be in no log."""
+        for table in {*state, *self._of}:
+            markers, states = self._of.setdefault(table, ([], []))
+            now = state.get(table)
+            if not states or states[-1] != now:
+                if is_quiet:
+                    self._quiet.add((table, len(states)))
+                markers.append(marker)
+                states.append(now)
+
+    def at(self, table: str, marker: int) -> TableState | None:
+        """None: it was not there, or nobody knows what it held."""
+        known = self._entry(table, marker - marker % 2)
+        if marker % 2 and known != self._entry(table, marker + 1):
+            return None
+        return None if known is None else self._of[table][1][known]
+
+    def before_quiet(self, table: str, marker: int) -> list[TableState]:
+        """What it was before changes that no log tells of, one after the other: such a change is noticed late."""
+        at = self._entry(table, marker + marker % 2)
+        found: list[TableState] = []
+        while at and (table, at) in self._quiet:
+            at -= 1
+            before = self._of[table][1][at]
+            found += [] if before is None else [before]
+        return found
+
+    def is_new(self, table: str, marker: int) -> bool:
+        """It came by changes that no log tells of."""
+        at = self._entry(table, marker + marker % 2)
+        while at and (table, at) in self._quiet and self._of[table][1][at] is not None:
+            at -= 1
+        return at is None or self._of[table][1][at] is None or (at == 0 and (table, 0) in self._quiet)
+
+    def tables(self) -> list[str]:
+        return sorted(self._of)
+
+    def _entry(self, table: str, marker: int) -> int | None:
+        markers, _ = self._of.get(table, ([], []))
+        at = bisect_right(markers, marker) - 1
+        return at if at >= 0 else None
+
+
+Make = Callable[[Any, random.Random, State], Step | None]
+M = TypeVar("M", bound=Make)
+
+
+def makes(weight: float = 1.0) -> Callable[[M], M]:
+    """Marks a kind's method that makes steps; of `weight` depends how often it is asked. None: not possible now."""
+
+    def mark(make: M) -> M:
+        make.weight = weight  # type: ignore[attr-defined]
+        return make
+
+    return mark
+
+
+#: of `NOT_YET`: DDL that gives values to old rows, with no change of that table after it
+QUIET_DDL = "quiet DDL"
+#: of `NOT_YET`: as of a gsn before it was noticed a table is empty, instead of not known
+BEFORE_KNOWN = "before known"
+
+
+class Kind(ABC):
+    """One database, what can be done to it, and how its values compare. A new one for each run."""
+
+    #: `postgres18`: also the test's name
+    name: str
+    #: of the registry of sources
+    source_kind: str
+    #: names of methods whose steps the product does not stand yet
+    NOT_YET: frozenset[str] = frozenset()
+    #: the docs say that a new table is captured from the next start on
+    new_tables_need_restart = False
+    #: else its rows are all in the log, and there is nothing to begin again with
+    has_copies = True
+    #: the marker's table, by its name in `State`
+    marker: str
+
+    @abstractmethod
+    def set_up(self) -> None:
+        """The first tables with some rows, and the marker."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Of the source; `grow_config` may have been called."""
+
+    @abstractmethod
+    def grow_config(self) -> None:
+        """From now on the config names tables that it did not name before."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """Every captured table, as it is now."""
+
+    @abstractmethod
+    def execute(self, step: Step, number: int) -> list[str]:
+        """Runs it with its markers; what the database refused."""
+
+    @abstractmethod
+    def mark(self, marker: int) -> None:
+        """Writes the marker, in a transaction of its own."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """Of the server."""
+
+    def marker_of(self, state: TableState, row: Row) -> int:
+        """Out of the marker's one row."""
+        return int(row[state.columns.index("n")])
+
+    def is_quiet(self, step: Step) -> bool:
+        """The log does not tell what it does: the product notices by other means, some seconds later."""
+        return False
+
+    def touches(self, rng: random.Random, state: State) -> Step | None:
+        """A change in every table, for as long as `QUIET_DDL` is not stood."""
+        return None
+
+    def lake_name(self, source: str, table: str) -> str:
+        return f"{source}.{table}"
+
+    def has_open(self) -> bool:
+        """Transactions are prepared, and not ended: a copy may wait for them."""
+        return False
+
+    @abstractmethod
+    def end_open(self) -> None:
+        """Ends what a reset of the source would wait for: prepared transactions."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Takes the database away."""
+
+    def makers(self) -> dict[str, Make]:
+        found = {name: getattr(type(self), name) for name in dir(type(self))}
+        return {n: m for n, m in found.items() if hasattr(m, "weight") and n not in self.NOT_YET}
+
+    def choose(self, rng: random.Random, state: State) -> Step:
+        """The next step."""
+        makers = self.makers()
+        weights = [make.weight for make in makers.values()]  # type: ignore[attr-defined]
+        while True:
+            (make,) = rng.choices(list(makers.values()), weights)
+            if (step := make(self, rng, state)) is not None:
+                return step
+
+
+#: the runner's own steps, with their weights: relative to about 30 of a kind's
+FLEET_STEPS: Mapping[str, float] = {
+    "kill extractor": 1.0,
+    "restart extractor": 0.5,
+    "kill merger": 0.7,
+    "kill spark": 0.4,
+    "reset source": 0.25,
+    "grow config": 0.3,
+    "copy a table": 0.6,
+}
+FLEET_SHARE = 0.04
+
+
+def choose(kind: Kind, rng: random.Random, state: State, fleet_share: float = FLEET_SHARE) -> Step:
+    names = [name for name in FLEET_STEPS if name not in kind.NOT_YET]
+    if not kind.has_copies:
+        names = [name for name in names if name.startswith(("kill", "restart"))]
+    if names and rng.random() < fleet_share:
+        (action,) = rng.choices(names, [FLEET_STEPS[name] for name in names])
+        if action == "copy a table":
+            return Step("copy a table", action=f"copy {rng.choice(sorted(state))}")
+        return Step(action, action=action)
+    return kind.choose(rng, state)
+
+
+def shown(steps: Sequence[Step]) -> str:
+    return "\n".join(f"{number:4} {step}" for number, step in enumerate(steps, 1))
