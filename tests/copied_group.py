@@ -61,6 +61,13 @@ class CopiedGroup:
         #: all that were planned
         self.planned: list[Chunk] = []
 
+    def use_lake(self, directory: Path) -> None:
+        """From the next start on."""
+        raw = yaml.safe_load(self.path.read_text())
+        raw["groups"][self.name]["lake"]["uri"] = self.lake = str(directory)
+        self.path.write_text(yaml.safe_dump(raw))
+        self.settings = config.load(self.path)
+
     def close(self) -> None:
         self.lose_snapshots()
         for service in self._started:

@@ -24,6 +24,7 @@ from lowwater.lake.manifest import (
     Manifest,
     Place,
     SkippedTransaction,
+    StaleTables,
     TableVersion,
     digest,
     manifest_path,
@@ -48,6 +49,8 @@ class Made:
 class MadeTransaction:
     changes: Sequence[Made]
     commit_us: int | None = None
+    #: the source's; the commit time without it, or what it was before
+    clock_us: int | None = None
     #: as in a position; the gsn without it
     order: tuple[int, int] | None = None
 
@@ -58,11 +61,16 @@ class LakeMaker:
         self.gsn = 0
         self.n = 0
         self.commit_us = 0
+        self.clock_us = 0
+        #: as lakes were before: manifests have no clock
+        self.has_clock = True
         self.tables: dict[int, LakeTable] = {}
         self._new: dict[int, TableVersion] = {}
         self._previous = ""
         self._files = 0
         self._offset = 0
+        #: when manifests are written; their numbers without it
+        self.at_us = 0
 
     def version(self, table: TableSchema) -> int:
         """Its schema id."""
@@ -81,6 +89,7 @@ class LakeMaker:
         row_group: int = 1000,
         skipped: Sequence[SkippedTransaction] = (),
         copied: Sequence[CopiedTables] = (),
+        stale: Sequence[StaleTables] = (),
         rowless: int = 0,
     ) -> Manifest:
         """One landing. `files_each`: files of each table, whose gsn overlap. `rowless`: gsn without rows at the end."""
@@ -92,6 +101,7 @@ class LakeMaker:
             self.gsn += 1
             commit_us = self.gsn * 1000 if transaction.commit_us is None else transaction.commit_us
             self.commit_us = max(self.commit_us, commit_us)
+            self.clock_us = max(self.clock_us, commit_us if transaction.clock_us is None else transaction.clock_us)
             for seq, change in enumerate(transaction.changes, 1):
                 rows.setdefault(change.schema_id, []).append(self._row(transaction, change, seq, commit_us))
         self.gsn += rowless
@@ -109,7 +119,15 @@ class LakeMaker:
             transactions=count + rowless,
             skipped=tuple(skipped),
             copied=tuple(copied),
+            stale=tuple(stale),
         )
+
+    def stale(self, schema_id: int, reason: str) -> int:
+        """From here on the table's state is not known; the gsn."""
+        name = self.tables[schema_id].name
+        said = StaleTables(gsn=self.gsn + 1, source=name.split(".")[0], tables=(name,), reason=reason)
+        self.land([], rowless=1, stale=[said])
+        return self.gsn
 
     def land_table(self, schema_id: int, rows: pa.Table) -> Manifest:
         """One landing of rows that are made already, whole transactions behind the last."""
@@ -117,6 +135,7 @@ class LakeMaker:
         from_gsn, from_offset = self.gsn, self._offset
         self.gsn, self._offset = file.gsn_max, from_offset + 2 * rows.num_rows
         self.commit_us = max(self.commit_us, pc.max(rows["_commit_ts"]).cast(pa.int64()).as_py())
+        self.clock_us = max(self.clock_us, self.commit_us)
         return self._commit(
             Kind.LAND, [file], from_gsn=from_gsn, from_offset=from_offset, transactions=self.gsn - from_gsn
         )
@@ -196,8 +215,9 @@ class LakeMaker:
     def _commit(self, kind: Kind, files: Sequence[File], **more: Any) -> Manifest:
         self.n += 1
         manifest = Manifest(
-            n=self.n, kind=kind, group="g", attempt=f"a{self.n}", at_us=self.n, previous=self._previous,
+            n=self.n, kind=kind, group="g", attempt=f"a{self.n}", at_us=self.at_us or self.n, previous=self._previous,
             landed=Landed(topic="t", topic_id="i", offset=self._offset), gsn=self.gsn, commit_ts_us=self.commit_us,
+            clock_us=self.clock_us if self.has_clock else 0,
             files=tuple(files), versions=self._new, **more,
         )  # fmt: skip
         self._new = {}

@@ -41,7 +41,9 @@ class Published:
 
     def records(self, position: Position, part: InProgress) -> list[bytes]:
         """All that was published under this transaction's id."""
-        key = self.fleet.codec.key(transaction_id(self.source, position.incarnation, part.thread, part.txid))
+        key = self.fleet.codec.key(
+            transaction_id(self.source, position.incarnation, position.generation, part.thread, part.txid)
+        )
         return [value for _, found, value in self.fleet.changes() if found == key]
 
     def fence(self) -> None:

@@ -108,6 +108,7 @@ class SimulatedCopies(SimulatedOracle):
                 for t in tables.values() for name in t.key
             ],
             q.SQL_COMPRESSED: [],
+            q.SQL_UNLOGGED: [],
             q.SQL_HIDDEN_LOBS: [],
         }  # fmt: skip
         if sql in (v.SQL_EXTENTS, v.SQL_ROWS):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.conformance.kit import Encoders, Kit, Reading, Setup
 from tests.conformance.kits import KITS
+from tests.server_versions import record
 
 
 @pytest.fixture(params=KITS, ids=[getattr(kit, "name", kit.kind) for kit in KITS])
@@ -27,6 +28,7 @@ def _kits_stop() -> Iterator[None]:
 def setup(kit: Kit, tmp_path: Path) -> Iterator[Setup]:
     """Nothing is committed yet."""
     database = kit.create(tmp_path)
+    record("conformance", getattr(kit, "name", kit.kind), database.version())
     yield Setup(kit, tmp_path, database, Encoders())
     database.close()
 

@@ -57,6 +57,10 @@ class Database(Protocol):
         """All that was committed, in commit order; what was rolled back is not in it."""
         ...
 
+    def version(self) -> str:
+        """As the server says it."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -102,6 +106,13 @@ class Encoders:
             self._schemas[schema_id] = (table.full_name, schema)
             self._encoders[table] = TableEncoder(table, schema_id)
         return self._encoders[table]
+
+    def known(self) -> set[str]:
+        return {table.full_name for table in self._encoders}
+
+    def last_header(self, table: str) -> bytes | None:
+        headers = [encoder.header for known, encoder in self._encoders.items() if known.full_name == table]
+        return headers[-1] if headers else None
 
     def versioned(self, table: TableSchema) -> TableSchema:
         known = [t for t in self._encoders if t.full_name == table.full_name]

@@ -10,12 +10,14 @@ from tests.conformance.postgres import PostgresKit
 from tests.conformance.simulated_rac import SimulatedRacKit
 from tests.conformance.turso import TursoKit
 
+from lowwater_fleet.mysql_install import FLAVOURS
+
 KITS: list[Kit] = [
     SimulatedRacKit(),
-    PostgresKit(),
+    PostgresKit(14),
+    PostgresKit(18),
     OracleKit(),
     TursoKit(),
-    MysqlKit("mysql"),
-    MysqlKit("mariadb"),
+    *(MysqlKit(flavour) for flavour in FLAVOURS),
     MongoKit(),
 ]

@@ -75,6 +75,9 @@ class MongoHistory:
     def history(self) -> list[PastTransaction]:
         return list(self._history)
 
+    def version(self) -> str:
+        return str(self.test.client.server_info()["version"])
+
     def close(self) -> None:
         self.test.drop()
 

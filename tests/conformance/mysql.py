@@ -13,7 +13,7 @@ from tests.conformance.kit import Database, PastChange, PastTransaction
 from tests.mysql import MysqlDatabase, run, skip_unless_there
 
 from lowwater_fleet.mysql import EmbeddedMysql
-from lowwater_fleet.mysql_install import Flavour
+from lowwater_fleet.mysql_install import Flavour, is_mariadb
 
 #: both have the same database's name, so that what a table is called is the same in every test
 _DATABASE = "books"
@@ -25,7 +25,7 @@ class BooksDatabase:
     def __init__(self, server: EmbeddedMysql) -> None:
         self.test = MysqlDatabase(server, _DATABASE)
         self.connection = self.test.connect()
-        self._is_mariadb = server.flavour == "mariadb"
+        self._is_mariadb = is_mariadb(server.flavour)
         self._rng = random.Random(7)
         self._history: list[PastTransaction] = []
         self._accounts: dict[int, tuple[Any, ...]] = {}
@@ -84,6 +84,10 @@ class BooksDatabase:
 
     def history(self) -> list[PastTransaction]:
         return list(self._history)
+
+    def version(self) -> str:
+        ((found,),) = self.test.execute("SELECT VERSION()")
+        return str(found)
 
     def close(self) -> None:
         self.connection.close()

@@ -1,4 +1,4 @@
-"""PostgreSQL held to the promises of a source: a real server, the newest one."""
+"""PostgreSQL held to the promises of a source: real servers, the oldest and the newest one."""
 
 from __future__ import annotations
 
@@ -77,6 +77,10 @@ class PostgresDatabase:
     def history(self) -> list[PastTransaction]:
         return list(self._history)
 
+    def version(self) -> str:
+        ((found,),) = self.test.execute("SHOW server_version")
+        return str(found)
+
     def close(self) -> None:
         self.connection.close()
         self.test.drop()
@@ -87,15 +91,17 @@ class PostgresKit:
     threads = 1
     begins_now = True
 
-    def __init__(self) -> None:
+    def __init__(self, version: int) -> None:
+        self.name = f"postgres{version}"
+        self._version = version
         self._server: EmbeddedPostgres | None = None
         self._databases: dict[Path, PostgresDatabase] = {}
 
     def create(self, directory: Path) -> Database:
         if self._server is None:
-            skip_unless_there(18)
+            skip_unless_there(self._version)
             root = Path(tempfile.mkdtemp(prefix="lowwater-conformance-"))
-            self._server = EmbeddedPostgres(root / "server", 18, settings={"fsync": "off"})
+            self._server = EmbeddedPostgres(root / "server", self._version, settings={"fsync": "off"})
             self._server.start()
         self._databases[directory] = PostgresDatabase(self._server)
         return self._databases[directory]

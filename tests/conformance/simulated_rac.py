@@ -34,6 +34,9 @@ class SimulatedRacDatabase:
             for entry in self._cluster.history
         ]
 
+    def version(self) -> str:
+        return "simulated"
+
     def close(self) -> None:
         self._cluster.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,9 @@ class TursoDatabase:
 
     def history(self) -> list[PastTransaction]:
         return list(self._history)
+
+    def version(self) -> str:
+        return metadata.version("pyturso")
 
     def close(self) -> None:
         self._connection.close()

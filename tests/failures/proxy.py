@@ -128,3 +128,63 @@ def _hang_up(open_: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it may be gone already
         open_.shutdown(socket.SHUT_RDWR)
     open_.close()
+
+
+class SwallowingProxy:
+    """Forwards everything, until `swallow`: from then on the connections that are open stay open and carry nothing.
+
+    That is how a client sees a broker whose answers never come, and how one looks whose own handle hangs: a new client
+    gets through at once. `stop` and `go` hold all connections, also new ones.
+    """
+
+    def __init__(self, port: int, broker_port: int) -> None:
+        self._broker_port = broker_port
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self._going = threading.Event()
+        self._going.set()
+        self._swallowed = 0
+        self._made = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def swallow(self) -> None:
+        self._swallowed = self._made
+
+    def stop(self) -> None:
+        self._going.clear()
+
+    def go(self) -> None:
+        self._going.set()
+
+    def close(self) -> None:
+        self._going.set()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self._made += 1
+            threading.Thread(target=self._connect, args=(client, self._made), daemon=True).start()
+
+    def _connect(self, client: socket.socket, number: int) -> None:
+        self._going.wait()
+        try:
+            broker = socket.create_connection(("127.0.0.1", self._broker_port))
+        except OSError:
+            client.close()
+            return
+        for source, target in ((client, broker), (broker, client)):
+            threading.Thread(target=self._carry, args=(source, target, number), daemon=True).start()
+
+    def _carry(self, source: socket.socket, target: socket.socket, number: int) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                self._going.wait()
+                if number > self._swallowed:
+                    target.sendall(data)
+        except OSError:
+            pass  # either side hung up: so does the other
+        _hang_up(source)
+        _hang_up(target)

@@ -136,7 +136,7 @@ def _wait_for(fleet: Fleet) -> list[tuple[int, str, int, str]]:
 
 
 @pytest.mark.parametrize("postgres_server", [18], indirect=True)
-@pytest.mark.parametrize("mysql_server", ["mysql"], indirect=True)
+@pytest.mark.parametrize("mysql_server", ["mysql-9"], indirect=True)
 def test_four_kinds_land_in_one_order_which_another_group_finds_again(fleet: Fleet, databases: Databases) -> None:
     extractors = {source: fleet.extractor(source) for source in fleet.sources}
     for source in fleet.sources:

@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 from lowwater import topics
-from lowwater.bus.consumer import open_transaction
+from lowwater.bus.admin import Admin
 from tests.conftest import NewFleet
 from tests.harness import Workload, wait_until
 
@@ -20,13 +20,15 @@ def test_open_transaction_is_named(new_fleet: NewFleet) -> None:
     fleet.wait_for_capture()
     assert extractor.process is not None
     pid = extractor.process.pid
-    partitions = range(fleet.settings.source(source).partitions)
+    places = [(topics.changes(source), p) for p in range(fleet.settings.source(source).partitions)]
+    admin = Admin(fleet.settings.kafka)
 
     def is_frozen_inside() -> bool:
         """Freeze it again and again, until that was in the middle of a Kafka transaction."""
         work.step(3)
         os.kill(pid, signal.SIGSTOP)
-        if any(open_transaction(fleet.settings.kafka, topics.changes(source), p) for p in partitions):
+        ends = wait_until("the ends", admin.ask_ends(places).take)
+        if any(stable < high for stable, high in ends.values()):
             return True
         os.kill(pid, signal.SIGCONT)
         return False

@@ -12,13 +12,13 @@ import pytest
 
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.mysql_install import Flavour
-from tests.mysql import MysqlDatabase, NewMysql
+from tests.mysql import NEWEST_FIRST, MysqlDatabase, NewMysql
 from tests.mysql_books import Books
 
 _POINTS = ("extractor.after_init", "extractor.acknowledged")
 
 
-@pytest.mark.parametrize("flavour", ["mysql", pytest.param("mariadb", marks=pytest.mark.long)])
+@pytest.mark.parametrize("flavour", NEWEST_FIRST)
 @pytest.mark.timeout(900)
 def test_each_transaction_comes_once_whole_and_in_order(
     kafka: EmbeddedKafka, tmp_path: Path, unique: str, new_mysql: NewMysql, flavour: Flavour

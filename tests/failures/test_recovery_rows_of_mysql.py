@@ -24,7 +24,7 @@ from lowwater.records import Abandon, Commit, Position
 from lowwater_extractor.sources.mysql.place import Place, Resume
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.mysql import EmbeddedMysql
-from lowwater_fleet.mysql_install import Flavour
+from lowwater_fleet.mysql_install import FLAVOURS, Flavour
 from tests.harness import wait_until
 from tests.mysql import MysqlDatabase, run
 from tests.mysql_books import Books
@@ -33,7 +33,7 @@ from tests.recovery_rows import BATCH, LARGE, Published
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module", params=["mysql", "mariadb"])
+@pytest.fixture(scope="module", params=FLAVOURS)
 def kept(
     request: pytest.FixtureRequest,
     mysql_servers: Callable[[Flavour], EmbeddedMysql],

@@ -24,7 +24,7 @@ import pytest
 
 from lowwater.records import Abandon, Commit, Position
 from lowwater_extractor.sources.postgres.lsn import Lsn, parse_lsn
-from lowwater_extractor.sources.postgres.stream import unpack_resume
+from lowwater_extractor.sources.postgres.resume import Resume
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.postgres import EmbeddedPostgres
 from tests.harness import wait_until
@@ -65,7 +65,7 @@ def _wait_for_all(books: Books) -> None:
 
 
 def _resume(position: Position) -> Lsn:
-    return unpack_resume(position.threads[0].resume)
+    return Resume.unpack(position.threads[0].resume).lsn
 
 
 def _last_commit(books: Books) -> Lsn:

@@ -200,7 +200,7 @@ def _run(bank: Bank, kills: int, versions: int) -> None:
 @pytest.fixture
 def landed_bank(kafka: EmbeddedKafka, tmp_path: Path, unique: str) -> Iterator[Bank]:
     skip_without_spark()
-    made = Bank(tmp_path, kafka, unique, lake=True, chunk_rows=20)
+    made = Bank(tmp_path, kafka, unique, lake=True, chunk_rows=20, audit_seconds=1)
     yield made
     made.close()
 
@@ -215,3 +215,19 @@ def test_the_lake_is_the_file_and_every_version_balances(landed_bank: Bank) -> N
 @pytest.mark.timeout(3600)
 def test_the_same_with_many_kills(landed_bank: Bank) -> None:
     _run(landed_bank, kills=40, versions=1000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_rows_that_are_in_no_log_are_copied_again_each_time(landed_bank: Bank) -> None:
+    """Also while the log stands still: what is found at one end of it twice has two orders."""
+    fleet = landed_bank.fleet
+    landed_bank.file.do("INSERT INTO orders VALUES ('seen', 2, 0)", "INSERT INTO entries VALUES (1, 2, 0, NULL)")
+    for start in (fleet.extractor, fleet.merger, fleet.lander):
+        start()
+    wait_until(f"the lake to be the file; {fleet.log_tails()}", lambda: _is_landed(landed_bank), 300)
+    landed_bank.file.do("PRAGMA capture_data_changes_conn('off')")
+    for number in (1, 2):
+        landed_bank.file.do(f"INSERT INTO orders VALUES ('unseen {number}', 2, 0)")
+        what = f"what was written without capture, time {number}; {fleet.log_tails()}"
+        wait_until(what, lambda: _is_landed(landed_bank), 120)

@@ -8,7 +8,7 @@ import time
 
 from lowwater_fleet.services import Service
 from tests.conftest import NewFleet
-from tests.harness import Fleet, Workload, wait_until
+from tests.harness import Fleet, Workload, metric, wait_until
 
 FENCED = 3
 
@@ -73,6 +73,43 @@ def test_merger_stopped_across_the_take_over_and_woken(new_fleet: NewFleet) -> N
     first = fleet.merger()
     fleet.wait_for_capture()
     _stopped_across_take_over(fleet, work, first, "merger")
+
+
+def test_merger_that_wakes_in_the_middle_of_a_spooled_transaction_writes_into_no_file_of_its_successor(
+    new_fleet: NewFleet,
+) -> None:
+    """Both have a part of the same transaction on the same disk, under the same names."""
+    fleet = new_fleet(
+        source={"batch": {"count_max": 200, "milliseconds_max": 10}},
+        group={"memory_bytes_max": 1 << 16, "progress_seconds": 1.0, "delete_seconds": 0.3},
+    )
+    cluster = fleet.cluster()
+    work = Workload(cluster, transactions=40, transfers=3)
+    fleet.extractor()
+    first = fleet.merger()
+    fleet.wait_for_capture()
+    work.run(20)
+    fleet.wait_for_all()
+    large = cluster.begin(1)
+    for number in range(12_000):
+        cluster.insert(large, "BANK.ACCOUNTS", (100_000 + number, 0, 0, 5))
+    cluster.commit(large)
+    cluster.heartbeat()
+
+    def spooled(service: Service) -> float:
+        return metric(service, "lowwater_merger_spooled_bytes", group=fleet.group) or 0.0
+
+    wait_until("the first one has spooled", lambda: spooled(first) > 0)
+    assert first.process is not None
+    os.kill(first.process.pid, signal.SIGSTOP)
+    second = fleet.merger()
+    directories = fleet.directory / "spool"
+    wait_until("the second one has spooled", lambda: len(list(directories.glob("*/*.spool"))) >= 2)
+    os.kill(first.process.pid, signal.SIGCONT)
+    work.run()
+    fleet.wait_for_all()
+    fleet.assert_good()
+    wait_until("one to be fenced", lambda: not (first.is_running and second.is_running))
 
 
 def test_extractor_stopped_across_the_take_over_and_woken(new_fleet: NewFleet) -> None:

@@ -85,7 +85,7 @@ def _postgres(request: pytest.FixtureRequest) -> Iterator[Refreshed]:
 
 
 def _mysql(request: pytest.FixtureRequest) -> Iterator[Refreshed]:
-    database = MysqlDatabase(request.getfixturevalue("mysql_servers")("mysql"))
+    database = MysqlDatabase(request.getfixturevalue("mysql_servers")("mysql-9"))
     database.execute("CREATE TABLE t (id int PRIMARY KEY, name varchar(40))")
 
     def put(rows: Rows) -> None:

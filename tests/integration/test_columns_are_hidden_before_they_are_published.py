@@ -117,7 +117,7 @@ def test_a_rule_for_a_column_that_its_table_does_not_have_stops_the_source_befor
     fleet = new_fleet(source={"columns": {"mask": {"BANK.PEOPLE.SSM": "null"}, "drop": ["BANK.NOT_YET.THERE"]}})
     cluster = fleet.cluster(tables=[PEOPLE])
     extractor = fleet.extractor()
-    shown = fleet.wait_for_status(extractor, "the error", lambda s: s.get("state"))
+    shown = fleet.wait_for_status(extractor, "the error", lambda s: s.get("state", "starting") != "starting")
     assert shown["state"] == "failed"
     assert "BANK.PEOPLE has no column SSM" in shown["error"]["what"]
     assert "SSN" in shown["error"]["hint"]

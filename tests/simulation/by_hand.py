@@ -26,6 +26,8 @@ class ByHand:
         self.merger = Merger("g", classify, spool)
         self.read_to: dict[tuple[str, int], int] = {}
         self.progress: Progress | None = None
+        #: of what is written from now on
+        self.generation = 0
         for name in sources or ("a",):
             self.join(name, partitions)
 
@@ -42,7 +44,7 @@ class ByHand:
     ) -> None:  # fmt: skip
         """To every partition, or to the one that is named."""
         marked = (MarkedThread(t, Order.mark(scn), "closed" if t in closed else "open") for t, scn in threads.items())
-        mark = Mark(epoch, clock, tuple(marked))
+        mark = Mark(epoch, clock, tuple(marked), self.generation)
         topic = self.topics[source]
         for number in range(len(topic.partitions)) if partition is None else (partition,):
             topic.append(number, CODEC.key(source), CODEC.encode(mark), mark)
@@ -50,7 +52,7 @@ class ByHand:
     def change(
         self, txid: str, seq: int, *, thread: int = 1, source: str = "a", partition: int = 0, payload: str = ""
     ) -> None:
-        key = CODEC.key(f"{source}/1/{thread}/{txid}")
+        key = CODEC.key(f"{source}/1.{self.generation}/{thread}/{txid}")
         self.topics[source].append(partition, key, change_value(seq, payload or f"{txid}-{seq}"))
 
     def commit(
@@ -60,9 +62,9 @@ class ByHand:
         values = [change_value(seq, f"{txid}-{seq}") for seq in range(1, changes + 1)]
         commit = Commit(
             source=says_source or source, thread=thread, txid=txid, order=Order(scn, 1), commit_ts_us=clock,
-            clock_us=clock, changes=changes, checksum=checksum(values),
+            clock_us=clock, changes=changes, checksum=checksum(values), generation=self.generation,
         )  # fmt: skip
-        key = CODEC.key(f"{source}/1/{thread}/{txid}")
+        key = CODEC.key(f"{source}/1.{self.generation}/{thread}/{txid}")
         self.topics[source].append(partition, key, CODEC.encode(commit), commit)
 
     def transaction(
@@ -74,7 +76,7 @@ class ByHand:
         self.commit(txid, scn, changes, clock, thread=thread, source=source, partition=partition)
 
     def abandon(self, txid: str, *, thread: int = 1, source: str = "a", partition: int = 0) -> None:
-        key = CODEC.key(f"{source}/1/{thread}/{txid}")
+        key = CODEC.key(f"{source}/1.{self.generation}/{thread}/{txid}")
         self.topics[source].append(partition, key, CODEC.encode(Abandon(txid, 1)))
 
     def raw(self, key: str, value: bytes, *, source: str = "a", partition: int = 0) -> None:

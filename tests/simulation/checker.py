@@ -9,7 +9,7 @@ from tests.simulation.memory_spool import MemorySpool
 from tests.simulation.order import Group
 from tests.simulation.schedule import Landed, Run, SimulationError
 
-Name = tuple[str, int, str]
+Name = tuple[str, int, int, str]
 
 
 def check(group: Group, run: Run) -> None:
@@ -24,29 +24,29 @@ def check(group: Group, run: Run) -> None:
 
 
 def _name(landed: Landed) -> Name:
-    return (landed.source, landed.thread, landed.txid)
+    return (landed.source, landed.generation, landed.thread, landed.txid)
 
 
 def _check_whole(group: Group, landed: Sequence[Landed]) -> None:
     """P1: each transaction with exactly its changes, in their order; skipped ones with none."""
-    known = {(t.source, t.thread, t.txid): t for t in group.expected}
+    known = {(t.source, t.generation, t.thread, t.txid): t for t in group.expected}
     for item in landed:
         transaction = known.get(_name(item))
         if transaction is None:
             raise SimulationError(f"P1: {_name(item)} was never committed")
-        if (item.values is None) != (_name(item) in group.skips):
+        if (item.values is None) != ((item.source, item.thread, item.txid) in group.skips):
             raise SimulationError(f"P1: {_name(item)} is skipped: {item.values is None}")
         if item.values is not None and list(item.values) != values_of(transaction):
             raise SimulationError(f"P1: {_name(item)} is torn: {item.values}")
 
 
 def _check_sequence(landed: Sequence[Landed]) -> None:
-    """P2: gapless, and in each source by (order, thread, txid), which keeps the order of every thread."""
+    """P2: gapless, and in each source by (generation, order, thread, txid), which keeps the order of every thread."""
     last: dict[str, tuple[object, ...]] = {}
     for number, item in enumerate(landed, start=1):
         if item.gsn != number:
             raise SimulationError(f"P2: gsn {item.gsn} at place {number}")
-        key = (item.order, item.thread, item.txid)
+        key = (item.generation, item.order, item.thread, item.txid)
         if item.source in last and key < last[item.source]:
             raise SimulationError(f"P2: {item.source}: {key} after {last[item.source]}")
         last[item.source] = key
@@ -75,7 +75,7 @@ def _check_nothing_missing(group: Group, run: Run) -> None:
 def _check_same(group: Group, landed: Sequence[Landed]) -> None:
     """P5: the one order, whatever the arrival and the restarts."""
     for item, transaction in zip(landed, group.expected, strict=True):
-        wanted = (transaction.source, transaction.thread, transaction.txid)
+        wanted = (transaction.source, transaction.generation, transaction.thread, transaction.txid)
         if _name(item) != wanted:
             raise SimulationError(f"P5: gsn {item.gsn} is {_name(item)}, elsewhere it is {wanted}")
 

@@ -23,10 +23,12 @@ class Transaction:
     damage: str = ""
     #: raised when a changed config makes the extractor publish it anew with other bytes
     version: int = 0
+    #: of the database that it was committed in: the same source may be captured from scratch
+    generation: int = 0
 
     @property
     def key(self) -> str:
-        return f"{self.source}/1/{self.thread}/{self.txid}"
+        return f"{self.source}/1.{self.generation}/{self.thread}/{self.txid}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,9 @@ class Database:
 
 
 class _Writer:
-    def __init__(self, rng: Random, source: str, steps: int) -> None:
+    def __init__(self, rng: Random, source: str, steps: int, generation: int) -> None:
         self.rng = rng
+        self.generation = generation
         self.source = source
         self.steps = steps
         self.scn = rng.randint(1, 30)
@@ -132,8 +135,9 @@ class _Writer:
             commit_ts_us=1_000 + at * STEP_US + lie + rng.randint(-15, 15),
             changes=changes,
             damage=rng.choice(("missing", "altered")) if changes and rng.random() < 0.01 else "",
+            generation=self.generation,
         )
 
 
-def write_database(rng: Random, source: str, steps: int) -> Database:
-    return _Writer(rng, source, steps).write()
+def write_database(rng: Random, source: str, steps: int, generation: int = 0) -> Database:
+    return _Writer(rng, source, steps, generation).write()

@@ -1,8 +1,8 @@
 """A model of the extractor: reads a database's threads at its own pace and writes their topic.
 
-It keeps the rules of the design's section 5, and goes wrong in the ways in which a real one may: it is killed and
-starts again under the next epoch, and a Kafka transaction's delayed end lets a part of a batch be seen that is then
-published once more, with other clocks and lower marks.
+It keeps the rules of the design's section 5, starts from scratch on another database when the source is reset, and goes
+wrong in the ways in which a real one may: it is killed and starts again under the next epoch, and a Kafka transaction's
+delayed end lets a part of a batch be seen that is then published once more, with other clocks and lower marks.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Extractor:
         self.database = database
         self.topic = topic
         self.epoch = 1
+        self.generation = 0
         self.at = 0
         self.now_us = 0
         self.position = Position()
@@ -71,11 +72,28 @@ class Extractor:
         self._batch: list[Published] = []
         self._lwn_step = 0 if lwn_scn_is_mark else 1
 
-    def run(self) -> None:
-        """Publish all that the database has, to the last mark."""
+    def reset(self, database: Database, generation: int) -> None:
+        """The source was reset: what is in progress is abandoned, and capture starts from scratch on this database."""
+        unfinished = self.position.in_progress
+        if unfinished is not None and unfinished.published:
+            key = CODEC.key(unfinished.transaction.key)
+            abandon = CODEC.encode(Abandon(unfinished.transaction.txid, 1))
+            self.topic.append(self.topic.partition_of(key), key, abandon)
+            self.topic.end_transaction()
+        self.database = database
+        self.generation = generation
+        self.epoch += 1
+        self.at = 0
+        self.position = Position(clock_us=self.position.clock_us)
+
+    def run(self, batches_max: int = 1_000_000) -> None:
+        """Publish all that the database has, to the last mark; or as much of it as so many batches hold."""
         self._find_threads()
         self._publish(cut=False)
         while not self._is_done():
+            batches_max -= 1
+            if batches_max < 0:
+                return
             before, is_cut = self.position.copy(), self.rng.random() < 0.15
             self._make_batch()
             self._publish(cut=is_cut)
@@ -84,7 +102,6 @@ class Extractor:
                 self.position = before
             if is_cut or self.rng.random() < 0.05:
                 self._restart()
-        self._finish()
 
     def _is_done(self) -> bool:
         threads = self.database.threads
@@ -204,6 +221,7 @@ class Extractor:
             clock_us=self.position.clock_us,
             changes=len(values),
             checksum=checksum(values),
+            generation=self.generation,
         )
         self._append(transaction, CODEC.encode(commit), commit)
 
@@ -214,7 +232,7 @@ class Extractor:
             for thread in self.database.threads
             if thread.number in self.position.marks
         ]
-        return Mark(self.epoch, self.position.clock_us, tuple(threads))
+        return Mark(self.epoch, self.position.clock_us, tuple(threads), self.generation)
 
     def _state_of(self, thread: Thread) -> str:
         turn = thread.turn_at(self.at)
@@ -237,7 +255,7 @@ class Extractor:
                 self.topic.append(number, CODEC.key(self.topic.source), CODEC.encode(mark), mark)
         self.topic.end_transaction()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Idle marks that pass all there is; only a thread whose instance fell silent stays where it was."""
         for thread in self.database.threads:
             if not thread.is_silent:

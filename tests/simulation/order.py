@@ -6,6 +6,7 @@ run of the real core must come to the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from random import Random
 
@@ -56,9 +57,9 @@ class _Sequence:
         return max(self.clock_us + 1, clock_us), self.source, True
 
 
-def clocks_of(topic: Topic) -> dict[tuple[int, str], int]:
+def clocks_of(topic: Topic) -> dict[tuple[int, int, str], int]:
     """Each commit's clock: as first published, but above all marks before it in its partition."""
-    clocks: dict[tuple[int, str], int] = {}
+    clocks: dict[tuple[int, int, str], int] = {}
     for partition in topic.partitions:
         marked = 0
         for record in partition:
@@ -66,27 +67,35 @@ def clocks_of(topic: Topic) -> dict[tuple[int, str], int]:
             if isinstance(content, Mark):
                 marked = max(marked, content.clock_us)
             elif isinstance(content, Commit):
-                clocks.setdefault((content.thread, content.txid), max(content.clock_us, marked + 1))
+                name = (content.generation, content.thread, content.txid)
+                clocks.setdefault(name, max(content.clock_us, marked + 1))
     return clocks
 
 
-def _sequence(database: Database, topic: Topic) -> _Sequence:
+def _sequence(databases: list[Database], topic: Topic) -> _Sequence:
+    """Of a source that was reset: what had been published of the databases before, then all of the last one."""
     clocks = clocks_of(topic)
-    transactions = sorted(database.transactions(), key=lambda t: (t.order, t.thread, t.txid))
+    *before, database = databases
+    transactions = sorted(
+        (t for d in databases for t in d.transactions()), key=lambda t: (t.generation, t.order, t.thread, t.txid)
+    )
     last = topic.partitions[0][-1].content
     assert isinstance(last, Mark)
     silent = {t.number for t in database.threads if t.is_silent}
     held = [m.order for m in last.threads if m.thread in silent]
-    left = [(t, clocks[(t.thread, t.txid)]) for t in transactions]
+    names = [(t, (t.generation, t.thread, t.txid)) for t in transactions]
+    left = [(t, clocks[name]) for t, name in names if name in clocks or t.generation == len(before)]
     return _Sequence(database.source, left, 0, min(held) if held else None)
 
 
 class _Planner:
     """Merges the sequences, and lets operators speak at random on the way."""
 
-    def __init__(self, rng: Random, databases: dict[str, Database], topics: dict[str, Topic]) -> None:
+    def __init__(self, rng: Random, databases: dict[str, list[Database]], topics: dict[str, Topic]) -> None:
         self.rng = rng
-        self.databases = databases
+        self.databases = {name: found[-1] for name, found in databases.items()}
+        #: of all that the source was captured from: which of them has been read by then is a matter of arrival
+        self.threads = {name: sorted({t.number for d in found for t in d.threads}) for name, found in databases.items()}
         self.waiting = {name: _sequence(databases[name], topics[name]) for name in databases}
         self.joined: dict[str, _Sequence] = {}
         self.joined_at: dict[str, int] = {}
@@ -161,8 +170,8 @@ class _Planner:
             self.say(WordKind.LEAVE, name)
             self.gone.add(name)
         else:
-            for thread in self.databases[name].threads:
-                self.say(WordKind.EXCLUDE, name, thread.number)
+            for thread in self.threads[name]:
+                self.say(WordKind.EXCLUDE, name, thread)
         self.out[name] = self.joined.pop(name)
 
     def bring_back(self, name: str) -> None:
@@ -170,8 +179,8 @@ class _Planner:
             self.say(WordKind.JOIN, name)
             self.gone.discard(name)
         else:
-            for thread in self.databases[name].threads:
-                self.say(WordKind.INCLUDE, name, thread.number)
+            for thread in self.threads[name]:
+                self.say(WordKind.INCLUDE, name, thread)
         sequence = self.joined[name] = self.out.pop(name)
         sequence.clock_us = max(sequence.clock_us, self.clock_us)
 
@@ -184,15 +193,34 @@ class _Planner:
 
 def make_group(seed: int, *, lwn_scn_is_mark: bool = False) -> Group:
     rng = Random(seed)
-    databases: dict[str, Database] = {}
+    databases: dict[str, list[Database]] = {}
     topics: dict[str, Topic] = {}
     for number in range(rng.choice((1, 2, 2, 3))):
         name = "abc"[number]
-        databases[name] = write_database(rng, name, steps=rng.choice((3, 8, 16)))
         topics[name] = Topic(name, rng.randint(1, 3))
-        Extractor(rng, databases[name], topics[name], lwn_scn_is_mark=lwn_scn_is_mark).run()
+        lives = rng.choice((1, 1, 1, 2, 3))
+        databases[name] = [write_database(rng, name, rng.choice((3, 8, 16)), number) for number in range(lives)]
+        _take_damage_from_repeated_ids(databases[name])
+        extractor = Extractor(rng, databases[name][0], topics[name], lwn_scn_is_mark=lwn_scn_is_mark)
+        for generation, database in enumerate(databases[name]):
+            if generation:
+                extractor.reset(database, generation)
+            extractor.run(rng.randint(0, 12) if generation < lives - 1 else 1_000_000)
+        extractor.finish()
     planner = _Planner(rng, databases, topics)
     planner.plan()
+    names = Counter(
+        (t.source, t.thread, t.txid) for found in databases.values() for d in found for t in d.transactions()
+    )
     chosen = [t for t in planner.expected if t.damage or rng.random() < 0.02]
-    skips = {(t.source, t.thread, t.txid) for t in chosen}
-    return Group(seed, databases, topics, planner.words, skips, planner.expected)
+    skips = {(t.source, t.thread, t.txid) for t in chosen if names[t.source, t.thread, t.txid] == 1}
+    return Group(seed, planner.databases, topics, planner.words, skips, planner.expected)
+
+
+def _take_damage_from_repeated_ids(databases: list[Database]) -> None:
+    """An operator's skip names an id; here it must have one meaning."""
+    found = [t for database in databases for t in database.transactions()]
+    names = Counter((t.thread, t.txid) for t in found)
+    for transaction in found:
+        if names[transaction.thread, transaction.txid] > 1:
+            transaction.damage = ""

@@ -17,7 +17,7 @@ from tests.simulation.topic import CODEC, Record, classify
 
 from lowwater.errors import ChecksumMismatchError, CountMismatchError
 from lowwater.positions import Order
-from lowwater.records import Progress, WordKind
+from lowwater.records import Progress, Skip, WordKind
 from lowwater_merger.core import Merger, Released
 from lowwater_merger.spool import DiskSpool
 
@@ -39,6 +39,7 @@ class Landed:
     thread: int
     txid: str
     order: Order
+    generation: int
     #: None: skipped
     values: tuple[bytes, ...] | None
 
@@ -70,7 +71,7 @@ class Run:
         self.read: dict[tuple[str, int], int] = {}
         if isinstance(self.spool, DiskSpool):
             self.spool.close()
-        self.spool = DiskSpool(self._directory) if self._directory else MemorySpool()
+        self.spool = DiskSpool(self._directory, "simulated") if self._directory else MemorySpool()
         self.merger = Merger("g", classify, self.spool)
         if self.progress is not None:
             progress = CODEC.decode(CODEC.encode(self.progress), Progress)
@@ -131,7 +132,7 @@ class Run:
     def _skip(self, skip: tuple[str, int, str]) -> None:
         self.told_skips.add(skip)
         if skip[0] in self.merger.sources:
-            self.merger.skip(*skip, "by plan")
+            self.merger.skip(Skip(*skip, "by plan"))
             self._rewind()
 
     def _rewind(self) -> None:
@@ -224,4 +225,5 @@ def _landed(released: Released) -> Landed:
     entry = released.transaction
     values = None if entry.skip is not None else tuple(v for block in entry.buffer.blocks() for v in block)
     entry.buffer.drop()
-    return Landed(released.gsn, released.source, entry.key.thread, entry.key.txid, entry.key.order, values)
+    key = entry.key
+    return Landed(released.gsn, released.source, key.thread, key.txid, key.order, key.generation, values)

@@ -12,7 +12,7 @@ from lowwater.records import SourceProgress
 from lowwater_merger import core, release, spool
 from lowwater_merger.core import Merger
 from lowwater_merger.lanes import ReleaseKey, Waiting
-from lowwater_merger.release import Floor, SourceState
+from lowwater_merger.release import Floor, Last, SourceState
 from lowwater_merger.watermark import PartitionMark, Watermark, mark_clock, watermark
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -42,7 +42,8 @@ def _silent_partition_ignored(patch: pytest.MonkeyPatch) -> None:
         heard = [mark for mark in partitions if mark is not None]
         threads = {thread for mark in heard for thread in mark.orders} - excluded
         highest = [(max(m.orders.get(t, ORDER_MIN) for m in heard), t) for t in sorted(threads)]
-        return Watermark(min(highest)[0], None, None) if highest else Watermark(ORDER_MIN, None, None)
+        generation = max((m.generation for m in heard), default=0)
+        return Watermark(min(highest)[0] if highest else ORDER_MIN, None, None, generation)
 
     patch.setattr(release, "watermark", wrong)
 
@@ -60,18 +61,20 @@ class _LooseKey(ReleaseKey):
     """Equal commit SCNs are equal, so that arrival decides between them."""
 
     def __lt__(self, other: tuple[object, ...]) -> bool:
-        return self.order < _order_of(other)
+        return self[:2] < _order_of(other)
 
     def __le__(self, other: tuple[object, ...]) -> bool:
-        return self.order <= _order_of(other)
+        return self[:2] <= _order_of(other)
 
     def __gt__(self, other: tuple[object, ...]) -> bool:
-        return self.order > _order_of(other)
+        return self[:2] > _order_of(other)
 
 
-def _order_of(key: tuple[object, ...]) -> Order:
-    assert isinstance(key[0], Order)
-    return key[0]
+def _order_of(key: tuple[object, ...]) -> tuple[int, Order]:
+    generation, order, *_ = key
+    assert isinstance(generation, int)
+    assert isinstance(order, Order)
+    return generation, order
 
 
 def _no_tie_break(patch: pytest.MonkeyPatch) -> None:
@@ -83,7 +86,7 @@ def _groups_by_the_marks_clocks_alone(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: SourceState) -> tuple[Floor, Waiting | None]:
         lowest = self.clock_us + 1
         first = self.lanes.first()
-        if self.error is None and first is not None and first.key.order <= self.watermark().order:
+        if self.error is None and first is not None and self._is_below_watermark(first.key):
             return Floor(max(first.clock_us, lowest), self.name), first
         return Floor(max(lowest, (mark_clock(self.marks) or 0) + 1), self.name), None
 
@@ -119,10 +122,20 @@ def _released_are_not_dropped(patch: pytest.MonkeyPatch) -> None:
     def wrong(*args: object) -> Merger:
         merger = right(*args)  # type: ignore[arg-type]
         for state in merger.sources.values():
-            state.released = dict.fromkeys(state.released, (ORDER_MIN, ""))
+            state.released = dict.fromkeys(state.released, Last(0, ORDER_MIN, ""))
         return merger
 
     patch.setattr(Merger, "from_progress", wrong)
+
+
+def _generation_ignored(patch: pytest.MonkeyPatch) -> None:
+    """What a source publishes after a reset is compared with what it published before by its order alone."""
+
+    def wrong(self: SourceState, key: ReleaseKey) -> bool:
+        last = self.released.get(key.thread)
+        return last is not None and (key.order, key.txid) <= last[1:]
+
+    patch.setattr(SourceState, "was_released", wrong)
 
 
 def _both(*plants: Plant) -> Plant:
@@ -145,6 +158,7 @@ WRONG_RULES = (
     *_unguarded("silent_partition_ignored", _silent_partition_ignored),
     *_unguarded("silent_partition_ignored_at_start", _silent_partition_ignored_at_start),
     WrongRule("no_tie_break", _no_tie_break),
+    WrongRule("generation_ignored", _generation_ignored),
     WrongRule("groups_by_the_marks_clocks_alone", _groups_by_the_marks_clocks_alone),
     *_unguarded("closed_thread_dropped", _closed_thread_dropped),
     WrongRule("progress_with_the_newest_mark", _progress_with_the_newest_mark),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import io
+import json
 import types
 import typing
 from typing import Any
@@ -15,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.codec import generic, varint
+from lowwater.codec.avro import avro_columns, change_schema
+from lowwater.codec.table import INT64, Column, TableSchema
 from lowwater.codec.wire import HEADER_SIZE, header, schema_id_of
 from lowwater.errors import CodecError, SchemaError
 from lowwater.ids import SchemaId
@@ -145,3 +148,12 @@ def test_another_record_than_expected_is_named() -> None:
         CODEC.decode(CODEC.encode(Abandon("t", 1)), Mark)
     with pytest.raises(SchemaError, match="expected Mark, found schema 900"):
         CODEC.decode(header(SchemaId(900)), Mark)
+
+
+def test_columns_whose_names_differ_by_case_alone_have_names_that_every_avro_reader_tells_apart() -> None:
+    table = TableSchema("s", "n", "t", 1, (Column("a", INT64), Column("A", INT64), Column("a_", INT64)), ("a",))
+    schema = json.dumps(change_schema(table))
+    row = next(f for f in json.loads(schema)["fields"] if f["name"] == "before")["type"][1]
+    names = [field["name"].lower() for field in row["fields"]]
+    assert len(set(names)) == 3
+    assert list(avro_columns(schema)) == ["a", "A", "a_"]

@@ -13,7 +13,7 @@ def _ended(marks: dict[int, ThreadMark]) -> MagicMock:
     extractor, publisher, stream, control = MagicMock(), MagicMock(marks=marks), MagicMock(), MagicMock()
     extractor.name, extractor.is_stopping = "s", True
     control.fold.excluded.return_value = frozenset()
-    _Session(extractor, publisher, stream, MagicMock(), control, 1 << 20, None).run(1.0)
+    _Session(extractor, publisher, stream, MagicMock(), control, 1 << 20, None, MagicMock()).run(1.0)
     publisher.commit.assert_called_once()
     return stream
 

@@ -16,6 +16,7 @@ from lowwater_extractor.source import PlannedTable
 
 TABLE = TableSchema("db", "n", "t", 1, (Column("id", INT64),), ("id",))
 NAME = TABLE.full_name
+HEADERS = {"Copied": b"h", "Stale": b"s"}
 AT = Order.mark(5)
 CANCEL = CopyRequest(NAME, "stop", "too large", is_cancel=True)
 
@@ -60,7 +61,7 @@ def _copies(known: Sequence[TableCopy] = (), landed: Landed | None = None) -> Co
         announce=lambda _tables: None,
         encoder=lambda _table: SimpleNamespace(header=header(SchemaId(7))),
     )
-    return Copies("db", source, known, landed or Landed(), encoders, b"", lambda _id: "")
+    return Copies("db", source, known, landed or Landed(), encoders, HEADERS, lambda _id: "", 0)
 
 
 def test_one_that_is_planned_is_closed_and_stays_so_over_a_restart() -> None:

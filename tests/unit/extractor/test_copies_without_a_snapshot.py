@@ -12,8 +12,18 @@ from lowwater.positions import ORDER_MAX, ORDER_MIN, Order
 from lowwater.records import Chunk, TableCopy
 from lowwater_extractor.copies import Copies
 from lowwater_extractor.encoders import RegisteredEncoders
-from lowwater_extractor.source import PlannedTable, Source, Stream, ThreadMark, ThreadState
+from lowwater_extractor.source import (
+    PlannedTable,
+    Source,
+    SourceTransaction,
+    StaleTable,
+    Stream,
+    ThreadMark,
+    ThreadState,
+)
+from lowwater_extractor.stale import put_in_front
 
+HEADERS = {"Copied": b"h", "Stale": b"s"}
 TABLE = TableSchema("s", "n", "t", 1, (Column("id", INT32),), ("id",))
 
 
@@ -88,7 +98,9 @@ class Session:
     def __init__(self, database: Database, landed: Landed, copies: Sequence[TableCopy] = ()) -> None:
         self.database = database
         encoders = cast(RegisteredEncoders, database)
-        self.copies = Copies("s", cast(Source, database), copies, landed, encoders, b"h", lambda _: "")
+        self.copies = Copies("s", cast(Source, database), copies, landed, encoders, HEADERS, lambda _: "", 0)
+        #: what a session publishes first
+        self.stale = self.copies.pending_stale.take()
 
     def step(self) -> list[Chunk]:
         return self.copies.plan(Order.mark(self.database.mark))
@@ -96,7 +108,7 @@ class Session:
     def is_shown(self) -> bool:
         self.copies.ask_ends(cast(Stream, self.database))
         mark = ThreadMark(1, Order.mark(self.database.mark), b"", ThreadState.OPEN, True)
-        return self.copies.copied({1: mark}, lambda _: ORDER_MIN, 0) is not None
+        return self.copies.announcement({1: mark}, lambda _: ORDER_MIN, 0) is not None
 
 
 def test_a_copy_is_shown_when_the_marks_have_passed_what_its_rows_could_see() -> None:
@@ -139,9 +151,9 @@ def test_two_copies_do_not_become_readable_at_one_place_of_an_idle_log() -> None
     landed.is_whole = True
     session.copies.ask_ends(cast(Stream, database))
     raised = ThreadMark(1, Order(58, 0), b"", ThreadState.OPEN, True)
-    assert session.copies.copied({1: raised}, lambda _: Order(58, 0), 0) is None
+    assert session.copies.announcement({1: raised}, lambda _: Order(58, 0), 0) is None
     own = ThreadMark(1, Order.mark(58), b"", ThreadState.OPEN, True)
-    found = session.copies.copied({1: own}, lambda _: Order(58, 0), 0)
+    found = session.copies.announcement({1: own}, lambda _: Order(58, 0), 0)
     assert found is not None
     assert found.order == Order(59, 0)
 
@@ -156,14 +168,14 @@ def test_where_commits_leave_room_any_number_of_copies_becomes_readable_in_an_id
         session = Session(database, landed)
         session.step()
         session.copies.ask_ends(cast(Stream, database))
-        found = session.copies.copied({1: mark}, {1: published}.__getitem__, 0)
+        found = session.copies.announcement({1: mark}, {1: published}.__getitem__, 0)
         assert found is not None
         assert found.order == order
         published, mark = order, mark._replace(order=order)
     session = Session(database, landed)
     session.step()
     session.copies.ask_ends(cast(Stream, database))
-    assert session.copies.copied({1: mark}, lambda _: published, 0) is None, "the next order may be a commit's"
+    assert session.copies.announcement({1: mark}, lambda _: published, 0) is None, "the next order may be a commit's"
 
 
 def test_a_table_that_is_made_since_the_session_began_is_copied_too() -> None:
@@ -186,7 +198,7 @@ def test_a_copy_is_planned_anew_when_rows_came_without_changes_above_its_low() -
     session = Session(database, landed)
     database.mark = 5
     (first,) = session.step()
-    stale = {"n.t": Order(9, 1)}
+    stale = {"n.t": StaleTable(Order(9, 1), "why")}
     session.copies.look_at_stale(stale, Order.mark(8))
     assert session.step() == [], "a plan below that place would be no better"
     database.mark = 9
@@ -198,3 +210,57 @@ def test_a_copy_is_planned_anew_when_rows_came_without_changes_above_its_low() -
     later = Session(database, landed, list(session.copies.copies.values()))
     later.copies.look_at_stale(stale, Order.mark(10))
     assert [chunk.replaces for chunk in later.step()] == [second.copy], "by itself: it had not landed"
+
+
+def test_table_is_named_as_stale_before_its_first_copy_and_only_once() -> None:
+    database, landed = Database(), Landed()
+    first = Session(database, landed)
+    assert len(first.stale) == 1
+    first.step()
+    again = Session(database, landed, list(first.copies.copies.values()))
+    assert again.stale == [], "it was said before its copy was planned"
+
+
+def test_reset_source_closes_copies_under_way_and_copies_all_tables_again() -> None:
+    database, landed = Database(), Landed()
+    first = Session(database, landed)
+    (chunk,) = first.step()
+    known = list(first.copies.copies.values())
+    encoders = cast(RegisteredEncoders, database)
+    reset = Copies("s", cast(Source, database), known, landed, encoders, HEADERS, lambda _: "", 1)
+    assert reset.pending_stale, "rows that changed since then are in no log that is read"
+    reset.pending_stale.take()
+    again, closing = sorted(reset.plan(Order.mark(3)), key=lambda c: -c.chunks)
+    assert (closing.chunks, closing.replaces) == (0, chunk.copy)
+    assert (again.chunks, again.low) == (1, Order.mark(3))
+    assert reset.copies["n.t"].generation == 1
+
+
+def test_stale_table_is_named_at_once_and_copied_when_the_marks_are_there() -> None:
+    database, landed = Database(), Landed()
+    database.mark = 5
+    session = Session(database, landed)
+    session.step()
+    stale = {"n.t": StaleTable(Order(9, 1), "partition exchanged")}
+    session.copies.announce_stale(stale)
+    frames = session.copies.pending_stale.take()
+    assert len(frames) == 1
+    assert b"partition exchanged" in frames[0][1]
+    session.copies.announce_stale(stale)
+    session.copies.look_at_stale(stale, Order.mark(9))
+    assert not session.copies.pending_stale, "said once"
+    database.mark = 9
+    assert len(session.step()) == 1
+    session.copies.announce_stale(stale)
+    assert not session.copies.pending_stale, "its copy began after that"
+
+
+def test_stale_goes_into_the_first_unpublished_transaction_of_each_thread() -> None:
+    def transaction(thread: int, scn: int) -> SourceTransaction:
+        return SourceTransaction(thread, f"t{scn}", Order(scn, 1), 0, [(b"h", b"x")], 2, 1)
+
+    polled = [transaction(1, 4), transaction(1, 6), transaction(2, 5), transaction(1, 7)]
+    found = put_in_front(polled, [(b"s", b"stale")], {1: Order(4, 1)})
+    assert [[body for _, body in t.changes] for t in found] == [[b"x"], [b"stale", b"x"], [b"stale", b"x"], [b"x"]]
+    assert [t.count for t in found] == [1, 2, 2, 1]
+    assert [list(t.changes) for t in found] == [list(t.changes) for t in found], "it can be iterated again"

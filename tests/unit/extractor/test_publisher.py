@@ -249,7 +249,7 @@ def test_of_large_rows_no_more_are_taken_at_once_than_make_a_batch() -> None:
 def _check_keys(broker: Broker) -> None:
     """All of a transaction is under its own key, in one partition, its commit at the end."""
     for txid in ("t4", "t5"):
-        key = CODEC.key(transaction_id("rac", "i1", 1, txid))
+        key = CODEC.key(transaction_id("rac", "i1", 0, 1, txid))
         ours = [(partition, value) for partition, found, value in broker.produced if found == key]
         assert len({partition for partition, _ in ours}) == 1
         kinds = [CODEC.record_type(value) for _, value in ours]

@@ -129,6 +129,7 @@ class Writer:
             "landed": Landed(topic=TOPIC, topic_id="id", offset=self.offset) if self.gsn else Landed(),
             "gsn": self.gsn,
             "commit_ts_us": self.commit_ts_us,
+            "clock_us": self.commit_ts_us,
             "versions": {1: VERSION} if self.n == 0 else {},
         }
         manifest = Manifest(**own | more)

@@ -63,6 +63,7 @@ class Lander:
             gsn=head.gsn + 1,
             transactions=1,
             commit_ts_us=head.gsn + 1,
+            clock_us=head.gsn + 1,
             versions=((SCHEMA_ID, _VERSION),),
         )
         return commit_draft(self.chain, draft)

@@ -23,7 +23,7 @@ from lowwater.codec.table import (
     array,
     decimal,
 )
-from lowwater.lake.columns import TYPE_NOTE, lake_table
+from lowwater.lake.columns import TYPE_NOTE, lake_name, lake_table
 from lowwater.lake.schema_union import TableUnion, common_type, union_of
 
 
@@ -99,3 +99,7 @@ def test_a_note_on_a_type_stays_while_all_versions_have_it() -> None:
 def test_lists_widen_by_their_items() -> None:
     found = union({"id": INT64, "x": array(INT32)}, {"id": INT64, "x": array(decimal(5, 2))})
     assert found.columns[1].field.type.value_type == pa.decimal128(12, 2)
+
+
+def test_column_named_as_a_cdc_column_and_one_named_as_its_replacement_stay_two() -> None:
+    assert [lake_name(name) for name in ("_gsn", "_gsn_", "gsn")] == ["_gsn_", "_gsn__", "gsn"]

@@ -19,6 +19,11 @@ from lowwater.lake.reader import Lake
 
 slow_disk = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
+MOVED_THEN_FOLDED: list[Step] = [
+    ("insert", 0, 0, 0), ("copy", 0, 0, 0), ("move", 0, 38, 0), ("fold", 0, 0, 10), ("update", 0, 0, 0),
+    ("copied", 0, 0, 0),
+]  # fmt: skip
+
 
 class Distant(LocalDirectory):
     """As an object store: nothing in it has a local path."""
@@ -44,7 +49,8 @@ def check_states(history: History, lake: Lake, gsns: list[int]) -> None:
                 lake.state(NAME, gsn)
             continue
         if history.known_from is not None and gsn >= history.known_from:
-            assert as_dictionaries(lake.state(NAME, gsn).rows()) == expected(history.states[gsn]), f"at gsn {gsn}"
+            found = lake.state(NAME, gsn, allow_stale=True).rows()
+            assert as_dictionaries(found) == expected(history.states[gsn]), f"at gsn {gsn}"
 
 
 @slow_disk
@@ -77,6 +83,8 @@ def test_state_and_changes_are_those_of_a_dictionary(found: list[Step], distant:
 
 @slow_disk
 @given(steps(bases=True), st.booleans(), st.integers(0, 1 << 30), st.booleans())
+# the old key of a row that was moved is deleted at the very place of that row
+@example(MOVED_THEN_FOLDED, False, 0, False)
 def test_state_over_copies_and_folded_states(found: list[Step], distant: bool, number: int, existing: bool) -> None:
     rows = {(n, "x"): {"a": n, "b": "x", "n": n} for n in range(3)} if existing else {}
     with tempfile.TemporaryDirectory() as directory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -26,14 +26,16 @@ from lowwater.ids import SchemaId
 from lowwater.lake.columns import lake_table
 from lowwater.lake.manifest import File
 from lowwater.positions import Order
-from lowwater.records import Commit, Skipped
+from lowwater.records import Commit, Copied, Skipped, Stale
 from lowwater_spark import land_task
 from lowwater_spark.land_task import LandTask, TaskParams, TaskReport
 from lowwater_spark.plan import table_column
 from lowwater_spark.stitch import Stitched, stitch
 
-COMMIT, SKIPPED, COPIED = 1, 2, 3
-CONTROL = {"Commit": COMMIT, "Skipped": SKIPPED, "Copied": COPIED}
+COMMIT, SKIPPED, COPIED, STALE = 1, 2, 3, 4
+CONTROL = {"Commit": COMMIT, "Skipped": SKIPPED, "Copied": COPIED, "Stale": STALE}
+#: in place of a table's number: a change that is a record of ours
+OF_COPIED, OF_STALE = 2, 3
 TABLES = {
     10 + n: json.dumps(change_schema(TableSchema("s", "n", f"T{n}", 1, (Column("ID", INT64),), ("ID",))))
     for n in range(2)
@@ -43,6 +45,7 @@ _ORDER = pa.struct([("major", _U64), ("minor", _U64)])
 _COMMIT = pa.struct([
     ("source", pa.string()), ("thread", pa.int64()), ("txid", pa.string()), ("order", _ORDER),
     ("commit_ts_us", pa.int64()), ("clock_us", pa.int64()), ("changes", pa.int64()), ("checksum", pa.int64()),
+    ("generation", pa.int64()),
 ])  # fmt: skip
 _ROW = pa.struct([("ID", pa.int64())])
 _CHANGE = pa.struct([
@@ -85,13 +88,19 @@ def records(sizes: list[list[int] | None]) -> list[dict[str, Any]]:
                 "unchanged": [],
                 "ts_us": 0,
             }
-            found.append(_record(offset, gsn, seq, 10 + table, **{table_column(10 + table): [change]}))
+            if table == OF_COPIED:
+                copied = Copied(seq, f"{gsn}.{seq}", ("n.T0",), ())
+                found.append(_record(offset, gsn, seq, COPIED, other=generic.encode(copied)))
+            elif table == OF_STALE:
+                found.append(_record(offset, gsn, seq, STALE, other=generic.encode(Stale(seq, ("n.T0",), "why"))))
+            else:
+                found.append(_record(offset, gsn, seq, 10 + table, **{table_column(10 + table): [change]}))
             checksum += found[-1]["crc"]
             offset += 1
         order = {"major": gsn.to_bytes(8, "big"), "minor": (1).to_bytes(8, "big")}
         commit = {
             "source": "s", "thread": 1, "txid": f"{gsn}", "order": order, "commit_ts_us": gsn, "clock_us": gsn,
-            "changes": len(tables), "checksum": checksum,
+            "changes": len(tables), "checksum": checksum, "generation": gsn // 4,
         }  # fmt: skip
         found.append(_record(offset, gsn, len(tables) + 1, COMMIT, Commit=[commit]))
         offset += 1
@@ -103,6 +112,7 @@ class Run:
     """One landing, as land.py does it, without Spark."""
 
     directory: Path
+    reports: list[TaskReport] = field(default_factory=list)
 
     def tasks(self, parts: list[list[dict[str, Any]]], batch: int, known: dict[int, Commit]) -> list[TaskReport]:
         params = TaskParams(LakeConfig(uri=str(self.directory)), "a", CONTROL, TABLES, known)
@@ -125,11 +135,12 @@ class Run:
                 for row in part:
                     if row["Commit"] and row["gsn"] in result.needs_commits:
                         c = row["Commit"][0]
-                        numbers = (c["commit_ts_us"], c["clock_us"], c["changes"], c["checksum"])
+                        numbers = (c["commit_ts_us"], c["clock_us"], c["changes"], c["checksum"], c["generation"])
                         known[row["gsn"]] = Commit("s", 1, c["txid"], Order(row["gsn"], 1), *numbers)
         last = LandTask(TaskParams(LakeConfig(uri=str(self.directory)), "a", CONTROL, TABLES), "driver")
         for report, commit in result.carried:
             last.write_carried(report.carried, commit)
+        self.reports = [*reports, last.report]
         return result, [f for r in reports for f in r.files] + last.close()
 
     def rows(self, files: list[File]) -> list[tuple[int, int, str, int]]:
@@ -147,11 +158,12 @@ def _wanted(sizes: list[list[int] | None], whole: int) -> list[tuple[int, int, s
         (gsn, seq, str(gsn), gsn * 1000 + seq)
         for gsn, tables in enumerate(sizes, 1)
         if gsn <= whole
-        for seq in range(1, len(tables or []) + 1)
+        for seq, table in enumerate(tables or [], 1)
+        if table < OF_COPIED
     ]
 
 
-TRANSACTIONS = st.lists(st.one_of(st.none(), st.lists(st.integers(0, 1), max_size=12)), min_size=1, max_size=8)
+TRANSACTIONS = st.lists(st.one_of(st.none(), st.lists(st.integers(0, 3), max_size=12)), min_size=1, max_size=8)
 
 
 @settings(max_examples=150, deadline=None)
@@ -164,16 +176,31 @@ def test_the_same_rows_whatever_the_cuts(sizes: list[list[int] | None], data: st
     parts = [rows[a:b] for a, b in zip([0, *cuts], [*cuts, end], strict=True)]
     batch = data.draw(st.integers(1, 10), "rows of a batch")
     carry = data.draw(st.integers(0, 8), "rows that a task holds")
-    whole = max((r["gsn"] for r in rows if r["Commit"] or r["other"]), default=0)
+    ends = (header(SchemaId(COMMIT)), header(SchemaId(SKIPPED)))
+    whole = max((r["gsn"] for r in rows if r["header"] in ends), default=0)
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(land_task, "CARRY_ROWS_MAX", carry)
         run = Run(Path(directory))
         result, files = run.land(parts, batch)
         assert run.rows(files) == _wanted(sizes, whole)
+        landed = [(gsn, table) for gsn, tables in enumerate(sizes, 1) for table in tables or [] if gsn <= whole]
+        found = [c.gsn for r in run.reports for c in r.copied]
+        assert sorted(found) == [gsn for gsn, table in landed if table == OF_COPIED]
+        assert {c.generation for r in run.reports for c in r.copied} == {gsn // 4 for gsn in found}
+        assert sorted(s.gsn for r in run.reports for s in r.stale) == [g for g, table in landed if table == OF_STALE]
+        first = {}
+        for gsn in range(whole, 0, -1):
+            if sizes[gsn - 1] is not None:
+                first["s", gsn // 4] = gsn
+        generations: dict[tuple[str, int], int] = {}
+        for report in run.reports:
+            for pair, gsn in report.generations.items():
+                generations[pair] = min(gsn, generations.get(pair, gsn))
+        assert generations == first
     assert (result.last_end.gsn if result.last_end else 0) == whole
     assert result.last is not None
     assert result.last.offset == rows[-1]["offset"]
-    assert result.open_gsn == (None if rows[-1]["Commit"] or rows[-1]["other"] else rows[-1]["gsn"])
+    assert result.open_gsn == (None if rows[-1]["header"] in ends else rows[-1]["gsn"])
 
 
 @settings(max_examples=100, deadline=None)

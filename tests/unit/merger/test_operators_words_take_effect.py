@@ -7,6 +7,7 @@ from tests.simulation.by_hand import ByHand, values_of
 
 from lowwater.errors import CountMismatchError, LateError
 from lowwater.positions import Order
+from lowwater.records import Skip
 
 
 def _words(group: ByHand) -> list[tuple[int, str, int, str]]:
@@ -15,7 +16,7 @@ def _words(group: ByHand) -> list[tuple[int, str, int, str]]:
 
 def test_a_skipped_transaction_leaves_its_place_to_a_record_of_the_skip() -> None:
     group = ByHand()
-    group.merger.skip("a", 1, "t2", "a known bad batch")
+    group.merger.skip(Skip("a", 1, "t2", "a known bad batch"))
     group.seek()
     group.mark({1: 0})
     for number in (1, 2, 3):
@@ -42,7 +43,7 @@ def test_a_skip_mends_a_source_that_stopped_for_that_transaction() -> None:
     group.mark({1: 9})
     group.read()
     group.error(CountMismatchError)
-    group.merger.skip("a", 1, "broken", "its rows were written by hand")
+    group.merger.skip(Skip("a", 1, "broken", "its rows were written by hand"))
     group.seek()
     assert group.read_and_release() == ["t1", "-broken", "t3"]
 
@@ -52,7 +53,7 @@ def test_a_skip_of_another_transaction_does_not_mend_it() -> None:
     group.mark({1: 0})
     group.commit("broken", 6, changes=4)
     group.read()
-    group.merger.skip("a", 2, "broken", "of another thread")
+    group.merger.skip(Skip("a", 2, "broken", "of another thread"))
     group.seek()
     group.read()
     group.error(CountMismatchError)
@@ -60,9 +61,9 @@ def test_a_skip_of_another_transaction_does_not_mend_it() -> None:
 
 def test_the_same_skip_said_twice_is_one() -> None:
     group = ByHand()
-    group.merger.skip("a", 1, "t1", "why")
+    group.merger.skip(Skip("a", 1, "t1", "why"))
     group.seek()
-    group.merger.skip("a", 1, "t1", "why")
+    group.merger.skip(Skip("a", 1, "t1", "why"))
     assert group.merger.rewound == set()
     group.mark({1: 0})
     group.transaction("t1", 5)
@@ -70,7 +71,7 @@ def test_the_same_skip_said_twice_is_one() -> None:
     assert group.read_and_release() == ["-t1"]
     group.save()
     group.restart()
-    group.merger.skip("a", 1, "t1", "why")
+    group.merger.skip(Skip("a", 1, "t1", "why"))
     group.seek()
     assert group.read_and_release() == []
     assert _words(group) == [(1, "skip", 1, "t1")]
@@ -86,17 +87,17 @@ def test_a_late_transaction_that_is_skipped_does_not_turn_the_order_back() -> No
     group.commit("late", 40)
     group.transaction("t45", 45)
     group.mark({1: 60, 2: 40})
-    group.merger.skip("a", 1, "late", "known")
+    group.merger.skip(Skip("a", 1, "late", "known"))
     group.seek()
     group.read()
     assert "45.1" in str(group.error(LateError).position), "a skipped one does not open the way for others"
-    group.merger.skip("a", 1, "t45", "known too")
+    group.merger.skip(Skip("a", 1, "t45", "known too"))
     group.seek()
     group.mark({1: 60, 2: 60})
     assert group.read_and_release() == ["t50", "-late", "-t45"]
     group.save()
     group.restart()
-    assert group.source().released[1] == (Order(50, 1), "t50")
+    assert group.source().released[1] == (0, Order(50, 1), "t50")
     assert group.read_and_release() == []
 
 

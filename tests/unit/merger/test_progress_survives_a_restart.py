@@ -6,6 +6,7 @@ from tests.simulation.by_hand import ByHand
 
 from lowwater.errors import LateError
 from lowwater.positions import Order
+from lowwater.records import Skip
 
 
 def test_gsn_goes_on_without_a_gap() -> None:
@@ -87,7 +88,7 @@ def test_exclusion_then_late_arrival_then_restart() -> None:
         group.save()
         group.restart()
         assert group.source().excluded == {2}
-    group.merger.skip("a", 2, "late", "its rows were copied by hand")
+    group.merger.skip(Skip("a", 2, "late", "its rows were copied by hand"))
     group.seek()
     assert group.read_and_release() == ["-late"]
 
@@ -202,7 +203,7 @@ def test_a_source_that_is_to_be_read_again_keeps_its_offsets_until_it_has_been_s
     group.save()
     group.transaction("t1", 5)
     group.read()
-    group.merger.skip("a", 1, "other", "no matter")
+    group.merger.skip(Skip("a", 1, "other", "no matter"))
     assert group.merger.rewound == {"a"}
     # the consumer still stands behind t1, which the merger has just forgotten
     group.save()
@@ -245,7 +246,7 @@ def test_a_thread_that_was_named_is_not_forgotten_by_going_back() -> None:
     group.mark({1: 0, 2: 0})
     group.read()
     group.merger.exclude("a", 1, "gone")
-    group.merger.skip("a", 1, "x", "goes back to the last progress")
+    group.merger.skip(Skip("a", 1, "x", "goes back to the last progress"))
     group.seek()
     assert not group.source().is_out
     group.merger.exclude("a", 2, "gone too")

@@ -102,7 +102,7 @@ def test_lanes_give_the_lowest_key_and_know_what_they_still_need(
     for number, (partition, thread, before, what) in enumerate(todo):
         if what == "add":
             offset = next(offsets)
-            key = ReleaseKey(Order(number + 1, 1), thread, f"t{number}")
+            key = ReleaseKey(0, Order(number + 1, 1), thread, f"t{number}")
             entry = _waiting(key, offset * 100 - before * 151, offset, 100 + number)
             lanes.append(partition, entry)
             heapq.heappush(plain, (key, partition, entry))

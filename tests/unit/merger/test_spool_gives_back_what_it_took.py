@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.simulation.by_hand import ByHand, values_of
 from tests.simulation.topic import change_value
 
+from lowwater.errors import DiskError
 from lowwater.positions import Order
 from lowwater_merger import spool as spool_module
 from lowwater_merger.assemble import Buffer
@@ -18,15 +20,17 @@ from lowwater_merger.watermark import PartitionMark
 
 
 @pytest.fixture
-def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiskSpool:
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskSpool]:
     # small, so that a few values make several blocks and a few entries several files
     monkeypatch.setattr(spool_module, "BLOCK_BYTES", 300)
     monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 1_000)
-    return DiskSpool(tmp_path / "spool")
+    made = DiskSpool(tmp_path / "spool", "merger-bank")
+    yield made
+    made.close()
 
 
 def _files(tmp_path: Path) -> int:
-    return len(list((tmp_path / "spool").iterdir()))
+    return len(list((tmp_path / "spool").rglob("*.spool")))
 
 
 def _waiting(number: int, spool: DiskSpool | None = None) -> Waiting:
@@ -36,7 +40,7 @@ def _waiting(number: int, spool: DiskSpool | None = None) -> Waiting:
     if spool is not None:
         buffer.spool(spool.values())
         buffer.values = [change_value(4, f"{number}-4")]
-    key = ReleaseKey(Order(number, 1), 1, f"t{number}")
+    key = ReleaseKey(0, Order(number, 1), 1, f"t{number}")
     skip = "why" if number % 5 == 0 else None
     return Waiting(key, buffer, b"commit", 100 + number, 90, hash(number), 3, 50 + number, skip)
 
@@ -60,7 +64,7 @@ def test_values_come_back_in_order_and_their_file_goes(spool: DiskSpool, tmp_pat
     blocks = list(values.blocks())
     assert len(blocks) > 3
     assert [v for block in blocks for v in block] == first + second
-    assert spool.size_bytes == values.size_bytes == sum(f.stat().st_size for f in (tmp_path / "spool").iterdir())
+    assert spool.size_bytes == values.size_bytes == sum(f.stat().st_size for f in spool.directory.glob("*.spool"))
     values.drop()
     values.drop()
     assert (spool.size_bytes, _files(tmp_path)) == (0, 0)
@@ -120,13 +124,70 @@ def test_waiting_on_disk_needs_no_open_files(spool: DiskSpool) -> None:
     lane.spill(spool.lane())
     assert len(os.listdir("/proc/self/fd")) - before <= 1
     spool.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    # nor is its lock any more
+    assert len(os.listdir("/proc/self/fd")) == before - 1
 
 
-def test_a_start_empties_the_directory(spool: DiskSpool, tmp_path: Path) -> None:
-    spool.values().append([b"left by the one before"])
-    DiskSpool(tmp_path / "spool")
-    assert _files(tmp_path) == 0
+def test_two_spools_of_one_group_have_directories_of_their_own(spool: DiskSpool, tmp_path: Path) -> None:
+    """A merger that was taken for dead writes on when it wakes: not into its successor's files."""
+    mine, others = spool.values(), DiskSpool(tmp_path / "spool", "merger-bank").values()
+    mine.append([b"mine"])
+    others.append([b"others"])
+    mine.append([b"mine too"])
+    assert list(mine.blocks()) == [[b"mine"], [b"mine too"]]
+    assert list(others.blocks()) == [[b"others"]]
+
+
+def test_the_directory_of_an_ended_process_is_removed_and_that_of_a_living_one_is_not(
+    spool: DiskSpool, tmp_path: Path
+) -> None:
+    kept = spool.values()
+    kept.append([b"kept"])
+    left = tmp_path / "spool" / "merger-bank-left"
+    left.mkdir()
+    (left / "lock").touch()
+    (left / "00000001.spool").touch()
+    DiskSpool(tmp_path / "spool", "merger-bank")
+    assert not left.exists()
+    assert list(kept.blocks()) == [[b"kept"]]
+
+
+def test_a_block_that_was_changed_on_disk_is_refused(spool: DiskSpool) -> None:
+    values = spool.values()
+    values.append([b"a" * 400, b"b" * 400])
+    (path,) = spool.directory.glob("*.spool")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    blocks = values.blocks()
+    assert next(blocks) == [b"a" * 400]
+    with pytest.raises(DiskError, match="is not what was written there"):
+        next(blocks)
+
+
+@pytest.mark.parametrize("cut", [1, 100, 10_000])
+def test_a_lane_whose_file_was_cut_is_refused(spool: DiskSpool, cut: int) -> None:
+    lane = spool.lane()
+    lane.append([_waiting(number) for number in range(1, 3)])
+    (path,) = spool.directory.glob("*.spool")
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.raises(DiskError, match="is not what was written there"):
+        list(lane.scan())
+
+
+def test_entries_that_another_process_wrote_are_refused_although_they_are_whole(
+    spool: DiskSpool, tmp_path: Path
+) -> None:
+    """The same file name, the same layout, one more session: its bytes are good ones, and not ours."""
+    other = DiskSpool(tmp_path / "spool", "merger-bank")
+    ours, theirs = spool.lane(), other.lane()
+    ours.append([_waiting(1)])
+    theirs.append([_waiting(1)])
+    (mine,), (others,) = spool.directory.glob("*.spool"), other.directory.glob("*.spool")
+    mine.write_bytes(others.read_bytes())
+    with pytest.raises(DiskError, match="is not what was written there"):
+        ours.take()
+    other.close()
 
 
 def test_a_large_transaction_passes_through_the_disk_unchanged(spool: DiskSpool, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from lowwater.errors import (
     UnknownThreadError,
 )
 from lowwater.positions import Order
-from lowwater.records import OrderKey, Skipped
+from lowwater.records import OrderKey, Skip, Skipped
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def test_the_others_are_read_on_while_they_wait() -> None:
     group.mark({1: 30}, 300, source="b")
     group.read()
     assert group.source("b").lanes.count == 3 - len(group.release())
-    group.merger.skip("a", 1, "bad", "known")
+    group.merger.skip(Skip("a", 1, "bad", "known"))
     group.seek()
     group.mark({1: 90, 2: 90}, 1000)
     assert group.read_and_release()[-1] == "b3"

@@ -18,6 +18,7 @@ from lowwater.errors import (
     BusDoubtError,
     BusError,
     BusFatalError,
+    BusRefusedError,
     DataGoneError,
     FencedError,
     LateError,
@@ -59,7 +60,10 @@ def test_the_tree_at_the_top_of_the_file_is_the_tree_of_the_classes() -> None:
         (KafkaError._FATAL, True, BusFatalError),
         (KafkaError._TIMED_OUT, False, BusDoubtError),
         (KafkaError._STATE, False, BusDoubtError),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False, BusError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False, BusRefusedError),
+        (KafkaError._AUTHENTICATION, False, BusRefusedError),
+        (KafkaError._SSL, False, BusRefusedError),
+        (KafkaError.INVALID_REQUEST, False, BusError),
     ],
 )
 def test_what_kafka_says_has_a_name_of_ours(code: int, fatal: bool, named: type[LowwaterError]) -> None:

@@ -38,7 +38,7 @@ def _shown(metric: str, **labels: str) -> float | None:
     return REGISTRY.get_sample_value(metric, {"service": "extractor", "name": "bank", **labels})
 
 
-def test_a_failure_is_shown_by_its_class_until_the_service_is_ready_again() -> None:
+def test_a_failure_is_shown_by_its_class_until_the_service_gets_on_again() -> None:
     service = Service()
     assert _shown("lowwater_service_ready") == 0
     service.health.ready()
@@ -50,6 +50,8 @@ def test_a_failure_is_shown_by_its_class_until_the_service_is_ready_again() -> N
     assert _shown("lowwater_service_failed", error="LogGapError") is None
     assert _shown("lowwater_service_failed", error="SourceLostError") == 1
     service.health.ready()
+    assert _shown("lowwater_service_failed", error="SourceLostError") == 1
+    service.progressed()
     assert _shown("lowwater_service_failed", error="SourceLostError") == 0
 
 

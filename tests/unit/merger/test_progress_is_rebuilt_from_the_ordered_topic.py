@@ -1,0 +1,94 @@
+"""A lost progress topic: what was released is read from the ordered topic, and nothing is released twice."""
+
+from __future__ import annotations
+
+from tests.simulation.by_hand import ByHand
+from tests.simulation.topic import CODEC
+
+from lowwater.positions import Order
+from lowwater.record_codec import decode_commit
+from lowwater.records import Commit, Progress, Skip
+from lowwater_merger.core import Released as ReleasedTransaction
+from lowwater_merger.rebuild import ChangesTopic, Released, before, rebuilt
+
+
+def _ordered(found: list[ReleasedTransaction]) -> Released:
+    """What the ordered topic then holds."""
+    released = Released()
+    for one in found:
+        released.add(one.gsn, decode_commit(one.transaction.commit))
+    return released
+
+
+def _rebuild(group: ByHand, released: Released, skips: tuple[Skip, ...] = ()) -> None:
+    sources = {
+        name: ChangesTopic("", dict.fromkeys(range(len(topic.partitions)), 0), None)
+        for name, topic in group.topics.items()
+    }
+    progress = rebuilt("g", released, sources, skips, 0)
+    group.progress = CODEC.decode(CODEC.encode(progress), Progress)
+    group.restart()
+
+
+def test_rebuilt_merger_goes_on_after_the_last_gsn_and_releases_nothing_twice() -> None:
+    group = ByHand("a", "b", partitions=2)
+    group.mark({1: 0, 2: 0}, source="a")
+    group.mark({1: 0}, source="b")
+    group.transaction("a1", 5, clock=10, source="a")
+    group.transaction("a2", 6, clock=20, source="a", thread=2, partition=1)
+    group.transaction("b1", 3, clock=15, source="b")
+    group.mark({1: 9, 2: 9}, 100, source="a")
+    group.mark({1: 9}, 100, source="b")
+    group.read()
+    released = group.released()
+    assert [r.transaction.key.txid for r in released] == ["a1", "b1", "a2"]
+    _rebuild(group, _ordered(released))
+    group.transaction("a3", 10, clock=101, source="a", thread=2, partition=1)
+    group.mark({1: 19, 2: 19}, 200, source="a")
+    group.mark({1: 19}, 200, source="b")
+    group.read()
+    again = group.released()
+    assert [(r.gsn, r.transaction.key.txid) for r in again] == [(4, "a3")]
+    assert group.merger.released_again_dropped == 3
+
+
+def test_transaction_with_the_last_order_on_a_higher_thread_is_still_released() -> None:
+    group = ByHand()
+    group.mark({1: 0, 2: 0, 3: 0})
+    group.transaction("t1", 5, thread=1)
+    group.transaction("t2", 5, thread=2)
+    group.transaction("t3", 5, thread=3)
+    group.mark({1: 5, 2: 5, 3: 5})
+    group.read()
+    released = group.released()[:2]
+    _rebuild(group, _ordered(released))
+    group.mark({1: 6, 2: 6, 3: 6})
+    group.read()
+    assert [(r.gsn, r.transaction.key.txid) for r in group.released()] == [(3, "t3")]
+
+
+def test_commanded_skips_count_as_used_after_a_rebuild() -> None:
+    group = ByHand()
+    group.mark({1: 0})
+    group.transaction("t1", 5)
+    group.mark({1: 5})
+    group.read()
+    skip = Skip("a", 1, "t2", "known", "r1")
+    _rebuild(group, _ordered(group.released()), (skip,))
+    group.merger.skip(skip)
+    group.transaction("t2", 7)
+    group.mark({1: 9})
+    assert group.read_and_release() == ["t2"]
+
+
+def test_the_order_right_below() -> None:
+    assert before(Order(7, 1)) == Order(7, 0)
+    assert before(Order(7, 0)) == Order.mark(6)
+    assert before(Order(0, 0)) == Order(0, 0)
+
+
+def test_skipped_transactions_count_with_the_generation_of_their_source() -> None:
+    released = Released()
+    commit = Commit("a", 1, "t1", Order(5, 1), 0, 7, 0, 0, generation=3)
+    released.add(1, commit)
+    assert released.last["a"].generation == 3
