@@ -22,7 +22,7 @@ from lowwater_fleet.lake_print import print_rows
 from lowwater_fleet.lake_sql import ask
 from lowwater_fleet.ordered import Ordered
 from lowwater_fleet.verify import Id, Verdict, verify
-from lowwater_fleet.verify_lake import read_lake
+from lowwater_fleet.verify_lake import read_lake, stale_records
 
 ACCOUNTS, TRANSFERS = "BANK.ACCOUNTS", "BANK.TRANSFERS"
 #: what an account has, beside what its transfers say that it has: they agree only in one version of both tables
@@ -123,10 +123,14 @@ def some_versions(first: int, last: int, count: int = 6) -> list[int]:
 
 
 def transactions(lake: Lake, cluster: str, shops: Sequence[Shop] = ()) -> list[Ordered]:
-    """The cluster's with all values, those of the others, and those that only make a copy readable: one order."""
+    """The cluster's with all values, those of the others, and those without changes: one order.
+
+    Without changes are the ones that only make a copy readable, or only say that tables are stale.
+    """
     found = [*read_lake(lake, source=cluster), *pgbench_transactions(lake)]
     found += [transaction for shop in shops for transaction in shop_transactions(lake, shop)]
-    found += [Ordered(gsn) for gsn in sorted({copied.gsn for copied in lake.chain.copied})]
+    without_changes = {copied.gsn for copied in lake.chain.copied} | set(stale_records(lake))
+    found += [Ordered(gsn) for gsn in without_changes - {transaction.gsn for transaction in found}]
     return sorted(found, key=lambda transaction: transaction.gsn)
 
 

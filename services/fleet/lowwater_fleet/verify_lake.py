@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from lowwater.lake import Lake
 from lowwater.positions import Order
 from lowwater.records import Commit, Skipped
 from lowwater_fleet.ordered import Ordered
-from lowwater_fleet.verify import Id, Verdict, plain_value, verify
+from lowwater_fleet.verify import plain_value
 
 
 def read_lake(lake: Lake, to_gsn: int | None = None, source: str = "") -> list[Ordered]:
@@ -25,16 +26,27 @@ def read_lake(lake: Lake, to_gsn: int | None = None, source: str = "") -> list[O
             places.setdefault(row["_gsn"], []).append(row["_seq"])
             transaction.values.append(_change(row, names, table.name))
             transaction.commit = _commit(row, table.name.partition(".")[0])
+    records = stale_records(lake)
     for gsn, transaction in found.items():
         seqs = places[gsn]
-        if sorted(seqs) != list(range(1, len(seqs) + 1)):
-            transaction.torn = f"its changes have the numbers {sorted(seqs)[:20]}"
+        transaction.torn = gap_in(seqs, records[gsn])
         transaction.values = [value for _, value in sorted(zip(seqs, transaction.values, strict=True))]
     for manifest in lake.chain.log():
         for skip in manifest.skipped:
             head = Skipped(skip.source, skip.thread, skip.txid, Order(0, 0), 0, skip.reason)
             found[skip.gsn] = Ordered(skip.gsn, skipped=head)
     return [found[gsn] for gsn in sorted(found)]
+
+
+def stale_records(lake: Lake) -> Counter[int]:
+    """How many records of a transaction only say that tables are stale, by gsn: they precede its changes."""
+    return Counter(stale.gsn for stale in lake.chain.stale)
+
+
+def gap_in(seqs: list[int], preceding: int) -> str:
+    """What is wrong with the numbers of a transaction's changes; empty if they are complete."""
+    wanted = range(preceding + 1, preceding + len(seqs) + 1)
+    return "" if sorted(seqs) == list(wanted) else f"its changes have the numbers {sorted(seqs)[:20]}"
 
 
 def _change(row: dict[str, Any], names: list[str], table: str) -> Any:
@@ -47,8 +59,3 @@ def _change(row: dict[str, Any], names: list[str], table: str) -> Any:
 def _commit(row: dict[str, Any], source: str) -> Commit:
     order = Order(row["_order"]["major"], row["_order"]["minor"])
     return Commit(source, row["_thread"], row["_txid"], order, 0, 0, 0, 0)
-
-
-def verify_lake(lake: Lake, histories: dict[str, dict[Id, dict[str, Any]]]) -> Verdict:
-    """Also that no transaction is missing between two others: their numbers have no gap."""
-    return verify(read_lake(lake), histories, lambda change: change)

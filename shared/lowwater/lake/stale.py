@@ -5,6 +5,7 @@ A table is stale from a `Stale` of it on, until a copy of it that came later is 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lowwater.errors import StaleTableError
@@ -29,15 +30,20 @@ def stale_at(chain: Chain, table: str, gsn: int) -> StaleSince | None:
 
 
 def stale_now(chain: Chain) -> dict[str, StaleSince]:
-    """By table, at the end of the chain."""
+    """By table, at the end of the chain. One pass: it is asked for after every landing."""
+    copied: dict[str, int] = {}
+    for copy in chain.copied:
+        for table in copy.tables:
+            copied[table] = max(copied.get(table, -1), copy.gsn)
     found: dict[str, StaleSince] = {}
-    named = {table for stale in chain.stale for table in stale.tables}
-    if ALL_TABLES in named:
-        named |= {*chain.tables(), *(version.table for version in chain.versions.values())}
-    for table in named - {ALL_TABLES}:
-        since = stale_at(chain, table, chain.head.gsn)
-        if since is not None:
-            found[table] = since
+    for stale in chain.stale:
+        named: Iterable[str] = stale.tables
+        if ALL_TABLES in stale.tables:
+            named = {*chain.tables(), *(version.table for version in chain.versions.values())}
+        for table in named:
+            known = found.get(table)
+            if stale.gsn > copied.get(table, -1) and (known is None or stale.gsn < known.gsn):
+                found[table] = StaleSince(stale.gsn, stale.reason)
     return found
 
 

@@ -26,6 +26,7 @@ from lowwater_fleet.demo_books import (
 from lowwater_fleet.demo_lake import Totals, count_landed, some_versions, transactions
 from lowwater_fleet.demo_postgres import TABLES, DemoPostgres, lake_name
 from lowwater_fleet.verify import Verdict, verify
+from lowwater_fleet.verify_lake import gap_in
 
 ACCOUNTS, TELLERS, BRANCHES, HISTORY = TABLES
 
@@ -130,6 +131,21 @@ def test_a_transaction_that_comes_twice(bench: _Bench) -> None:
     verdict = Verdict()
     check_transactions(verdict, [*ordered, ordered[-1]])
     assert verdict.duplicated == 1
+
+
+def test_a_transaction_that_only_says_that_tables_are_stale_is_not_a_gap(bench: _Bench) -> None:
+    bench.work(5)
+    bench.maker.stale(bench.ids[HISTORY], "for the test")
+    bench.maker.copy(bench.ids[HISTORY], "again", [[bench._row(HISTORY, 1, 5)]], "3.*")
+    bench.maker.copied(bench.ids[HISTORY], "again", "3.*")
+    verdict, _ = bench.check(bench.database(5))
+    assert verdict.is_good, verdict.details
+
+
+def test_numbers_after_records_that_say_that_tables_are_stale() -> None:
+    assert gap_in([3, 2], preceding=1) == ""
+    assert gap_in([1, 2], preceding=1)
+    assert gap_in([2, 4], preceding=1)
 
 
 def test_a_number_that_is_missing(bench: _Bench) -> None:
