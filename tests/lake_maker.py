@@ -30,6 +30,7 @@ from lowwater.lake.manifest import (
     manifest_path,
 )
 from lowwater.lake.store import Store
+from lowwater_spark.tangle_notes import TangleNotes
 
 Row = Mapping[str, Any]
 
@@ -171,12 +172,15 @@ class LakeMaker:
         self.store.put(path, data)
         if layer is Layer.STREAM and rows.num_rows:
             gsn = rows["_gsn"]
+            notes = TangleNotes(about.key)
+            notes.add(rows)
             emptied = rows.select(["_gsn", "_seq"]).filter(pc.equal(rows["_op"], "t")).to_pylist()
             more = {
                 "gsn_min": pc.min(gsn).as_py(),
                 "gsn_max": pc.max(gsn).as_py(),
                 "truncates": tuple(Place(gsn=row["_gsn"], seq=row["_seq"]) for row in emptied),
                 "unchanged_rows": rows.num_rows - rows["_unchanged"].null_count,
+                "tangles": notes.facts(),
                 **more,
             }
         return File(

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from lowwater.lake.columns import LakeTable
 from lowwater.lake.manifest import Bounds, File, Layer, Place
 from lowwater.lake.store import Store
+from lowwater_spark.tangle_notes import TangleNotes
 
 #: rows that are written together; a reader skips row groups by their bounds
 ROW_GROUP_ROWS = 1 << 16
@@ -72,6 +73,7 @@ class _Open:
     gsn_max: int = 0
     truncates: list[Place] = field(default_factory=list)
     unchanged_rows: int = 0
+    tangles: TangleNotes | None = None
 
 
 class TableWriter:
@@ -106,7 +108,8 @@ class TableWriter:
         if self._open is None:
             local = self._files.scratch()
             writer = pq.ParquetWriter(local, self._schema, compression="zstd", compression_level=1)
-            self._open = _Open(local, writer)
+            notes = TangleNotes(self._table.key) if self._layer is Layer.STREAM else None
+            self._open = _Open(local, writer, tangles=notes)
         self._note(self._open, rows)
         self._open.writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         if self._open.local.stat().st_size >= self._files.file_bytes:
@@ -122,6 +125,8 @@ class TableWriter:
         file.gsn_min = low if not file.gsn_min else min(low, file.gsn_min)
         file.gsn_max = max(high, file.gsn_max)
         file.unchanged_rows += rows.num_rows - rows["_unchanged"].null_count
+        if file.tangles is not None:
+            file.tangles.add(rows)
         emptied = rows.select(["_op", "_gsn", "_seq"]).filter(pc.equal(rows["_op"], "t"))
         file.truncates += [Place(gsn=row["_gsn"], seq=row["_seq"]) for row in emptied.to_pylist()]
 
@@ -152,6 +157,7 @@ class TableWriter:
                 bounds=bounds,
                 truncates=tuple(file.truncates),
                 unchanged_rows=file.unchanged_rows,
+                tangles=None if file.tangles is None else file.tangles.facts(),
             )
         )
 

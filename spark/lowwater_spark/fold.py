@@ -18,7 +18,7 @@ from lowwater.errors import LakeDamagedError
 from lowwater.lake.columns import BEFORE
 from lowwater.lake.tangle_roles import key_codes
 from lowwater.lake.tangles import FROM, MAYBE
-from lowwater_spark.untangled import first_at, tangled_keys, without_tangles
+from lowwater_spark.untangled import first_at, moved, tangled_keys, without_tangles
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -71,22 +71,6 @@ def _folded_some(rows: pa.Table, key: Sequence[str], op: Ints) -> pa.Table:
     lines = _lines(rows, key)
     filled = _fill(rows, key, op, lines)
     return _folded(rows, op, lines, filled, _pinned(lines, filled))
-
-
-def moved(rows: pa.Table, key: Sequence[str]) -> Bools:
-    """True of an update that gave its row another key. A `_before` without a key says nothing of it."""
-    none = np.zeros(rows.num_rows, bool)
-    is_update = _codes_of_ops(rows["_op"]) == _U
-    before = rows[BEFORE].combine_chunks()
-    if not key or before.null_count == len(before) or not is_update.any():
-        return none
-    known, differs = none.copy(), none.copy()
-    for name in key:
-        old, own = pc.struct_field(before, [name]), rows[name].combine_chunks()
-        known |= _bools(old.is_valid())
-        differs |= _bools(pc.coalesce(pc.not_equal(old, own), pc.xor(old.is_null(), own.is_null())))
-    found: Bools = is_update & known & differs
-    return found
 
 
 @dataclass

@@ -25,8 +25,9 @@ from lowwater.lake.plan import StatePlan
 from lowwater.lake.schema_union import TableUnion
 from lowwater.lake.store import Store
 from lowwater_spark.files import ROW_GROUP_ROWS, LakeFiles
-from lowwater_spark.fold import Bools, Ints, fold, moved
+from lowwater_spark.fold import Bools, Ints, fold
 from lowwater_spark.forget import parse_low
+from lowwater_spark.untangled import moved
 
 #: bytes of files that are folded in memory at once; unpacked they are several times as many
 PIECE_BYTES = 48 << 20

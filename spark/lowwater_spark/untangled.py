@@ -10,8 +10,26 @@ import pyarrow.compute as pc
 
 from lowwater.lake.adapt import alias, before_alias
 from lowwater.lake.columns import BEFORE
-from lowwater.lake.tangle_roles import Bools, Ints, array, bools, find_roles, key_codes, moved_rows
+from lowwater.lake.tangle_roles import Bools, Ints, Roles, array, bools, find_roles, key_codes, moved_rows
 from lowwater.lake.tangles import FROM, MAYBE, Tangles
+
+
+def moved(rows: pa.Table, key: Sequence[str]) -> Bools:
+    """True of an update that gave its row another key. A `_before` without a key says nothing of it."""
+    none = np.zeros(rows.num_rows, bool)
+    before = array(rows, BEFORE)
+    if not key or before.null_count == len(before):
+        return none
+    is_update = bools(pc.equal(array(rows, "_op"), "u"))
+    if not is_update.any():
+        return none
+    known, differs = none.copy(), none.copy()
+    for name in key:
+        old, own = pc.struct_field(before, [name]), array(rows, name)
+        known |= bools(old.is_valid())
+        differs |= bools(pc.coalesce(pc.not_equal(old, own), pc.xor(old.is_null(), own.is_null())))
+    found: Bools = is_update & known & differs
+    return found
 
 
 def may_be_tangled(rows: pa.Table, is_moved: Bools) -> Bools:
@@ -36,7 +54,7 @@ def tangled_keys(rows: pa.Table, key: Sequence[str], is_moved: Bools) -> Bools:
     where = may_be_tangled(rows, is_moved)
     if not where.any():
         return none
-    roles = find_roles(_aliased(rows, key), range(len(key)))
+    roles = roles_of(rows, key)
     tangled = np.zeros(int(roles.code.max()) + 1, bool)
     tangled[roles.code[roles.is_tangled]] = True
     is_row = none
@@ -48,6 +66,11 @@ def tangled_keys(rows: pa.Table, key: Sequence[str], is_moved: Bools) -> Bools:
         is_row = found
         tangled[roles.code[is_row[roles.row]]] = True
     return is_row
+
+
+def roles_of(rows: pa.Table, key: Sequence[str]) -> Roles:
+    """`rows`: without truncates, in order."""
+    return find_roles(_aliased(rows.select(["_gsn", "_op", BEFORE, *key]), key), range(len(key)))
 
 
 def without_tangles(rows: pa.Table, key: Sequence[str], is_moved: Bools) -> pa.Table:

@@ -62,6 +62,20 @@ class Bounds(_Model):
     max: Any
 
 
+class TangleFacts(_Model):
+    """Of a `stream` file: whether a transaction puts a row under a key and later takes one away from there.
+
+    A transaction may go on in the next file: what it does in the file's last and first gsn is told apart.
+    """
+
+    #: one does, in this file
+    inside: bool = False
+    #: its first transaction takes a row away
+    first_takes: bool = False
+    #: its last transaction puts a row somewhere
+    last_adds: bool = False
+
+
 class File(_Model):
     """One Parquet file, all of one table version."""
 
@@ -86,6 +100,8 @@ class File(_Model):
     unchanged_rows: int = 0
     #: changes of the same key were folded: it answers only at or above this gsn
     folded_to: int = 0
+    #: None: not known, as of files that were written before this was noted
+    tangles: TangleFacts | None = None
     copy_id: str = ""
     chunk: int = 0
     #: a chunk's positions before and after its read, as `major.minor`

@@ -13,6 +13,7 @@ from lowwater.lake.spark_frames import files_frame, spark_type
 from lowwater.lake.spark_tangles import SparkTangles, answers_of, may_be_tangled, same_key, tangled_places
 from lowwater.lake.state import no_key
 from lowwater.lake.store import Store
+from lowwater.lake.tangle_suspects import Suspects, find_suspects
 from lowwater.lake.tangles import FROM, MAYBE
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ class _State:
 
         events, plan = self._events(self._plan.key), self._plan
         plain = events.withColumns({MAYBE: F.lit(False), FROM: F.lit(None).cast("long")})
-        changes = self._read(plan.changes, plan.key).where(plan.where)
+        suspects = find_suspects(plan.changes)
+        if not suspects:
+            return plain
+        changes = self._changes_of(suspects)
         if not may_be_tangled(changes, self._moved()):
             return plain
         places = tangled_places(changes, plan.key, self._moved()).localCheckpoint()
@@ -93,6 +97,15 @@ class _State:
             made = tangles.made(answers_of(asks, self._places(found), self._base(), plan.key))
         self._has_maybe = bool(made.where(MAYBE).limit(1).count())
         return plain.unionByName(made.select(*plain.columns)).persist()
+
+    def _changes_of(self, suspects: Suspects) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        found = self._read(suspects.whole, self._plan.key)
+        if suspects.partly:
+            partly = self._read(suspects.partly, self._plan.key)
+            found = found.unionByName(partly.where(F.col("_gsn").isin(*suspects.gsns)))
+        return found.where(self._plan.where)
 
     def _leaves(self) -> Column:
         from pyspark.sql import functions as F

@@ -21,6 +21,7 @@ from lowwater.lake.parquet_files import BATCH_ROWS
 from lowwater.lake.plan import StatePlan
 from lowwater.lake.scans import Scans, asking, connect, quoted
 from lowwater.lake.store import Store
+from lowwater.lake.tangle_suspects import Suspects, find_suspects
 from lowwater.lake.tangled_query import Tangled, TangledSearch
 from lowwater.lake.tangles import FROM, MAYBE
 
@@ -179,12 +180,17 @@ class Query:
         asked = f"SELECT max(_seq), coalesce(bool_or({self.moved}), false), {taken} FROM ({events})"
         [(seq, self._moves, takes)] = self.scans.con.execute(asked).fetchall()
         self._seq_bits = int(seq or 0).bit_length()
-        if takes:
-            changes = self.scans.select(
-                self.plan.changes, ["_op", "_gsn", "_seq"], self.plan.key, self.plan.key, self.plan.where
-            )
-            self._find_tangled(changes)
+        if takes and (suspects := find_suspects(self.plan.changes)):
+            self._find_tangled(self._changes_of(suspects))
         return seq is not None
+
+    def _changes_of(self, suspects: Suspects) -> str:
+        cdc, key, where = ["_op", "_gsn", "_seq"], self.plan.key, self.plan.where
+        found = [self.scans.select(suspects.whole, cdc, key, key, where)] if suspects.whole else []
+        if suspects.partly:
+            gsns = ", ".join(map(str, suspects.gsns))
+            found.append(self.scans.select(suspects.partly, cdc, key, key, f"{where} AND _gsn IN ({gsns})"))
+        return " UNION ALL ".join(found)
 
     def _find_tangled(self, changes: str) -> None:
         """Where columns lack, it must be known which keys had rows: that is asked in between."""

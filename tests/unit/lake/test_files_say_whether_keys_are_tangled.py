@@ -1,0 +1,100 @@
+"""What is noted of a file when it is written leads a reader to every tangled transaction, however files are cut."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lowwater.lake.columns import BEFORE
+from lowwater.lake.manifest import File, TangleFacts
+from lowwater.lake.tangle_suspects import find_suspects
+from lowwater_spark.tangle_notes import TangleNotes
+from lowwater_spark.untangled import roles_of
+
+SCHEMA = pa.schema(
+    [
+        ("_gsn", pa.int64()),
+        ("_seq", pa.int64()),
+        ("_op", pa.string()),
+        (BEFORE, pa.struct([("id", pa.int64())])),
+        ("id", pa.int64()),
+    ]
+)
+Change = tuple[str, int, int]
+CHANGES = st.tuples(st.sampled_from("cudtmr"), st.integers(0, 3), st.integers(0, 3))
+
+
+def _table(transactions: list[list[Change]]) -> pa.Table:
+    rows: list[dict[str, Any]] = []
+    for gsn, changes in enumerate(transactions, 1):
+        for seq, (op, id_, old) in enumerate(changes, 1):
+            before = {"id": old} if op == "m" else None
+            rows.append({"_gsn": gsn, "_seq": seq, "_op": "u" if op == "m" else op, BEFORE: before, "id": id_})
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _tangled(rows: pa.Table) -> set[int]:
+    rows = rows.filter(pc.not_equal(rows["_op"], "t"))
+    if not rows.num_rows:
+        return set()
+    roles = roles_of(rows, ["id"])
+    return set(roles.gsn[roles.is_tangled].tolist())
+
+
+def _file(name: str, rows: pa.Table, tangles: TangleFacts | None, schema_id: int = 1) -> File:
+    gsns = rows["_gsn"].to_pylist()
+    return File(
+        path=name, table="s.t", schema_id=schema_id, key=("id",), rows=rows.num_rows, bytes=1, sha256="",
+        gsn_min=gsns[0], gsn_max=gsns[-1], tangles=tangles,
+    )  # fmt: skip
+
+
+def _noted(name: str, parts: list[pa.Table]) -> File:
+    notes = TangleNotes(["id"])
+    for part in parts:
+        notes.add(part)
+    return _file(name, pa.concat_tables(parts), notes.facts())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(CHANGES, min_size=1, max_size=6), min_size=1, max_size=8), st.data())
+def test_every_tangled_transaction_is_searched_whole(transactions: list[list[Change]], data: st.DataObject) -> None:
+    rows = _table(transactions)
+    cuts = sorted(data.draw(st.sets(st.integers(1, rows.num_rows)), "cuts") | {0, rows.num_rows})
+    parts = [rows.slice(a, b - a) for a, b in itertools.pairwise(cuts)]
+    files: list[File] = []
+    tables: dict[str, pa.Table] = {}
+    while parts:
+        count = data.draw(st.integers(1, len(parts)), "parts of a file")
+        name = str(len(files))
+        tables[name] = pa.concat_tables(parts[:count])
+        files.append(_noted(name, parts[:count]))
+        parts = parts[count:]
+    suspects = find_suspects(files)
+    whole = {file.path for file in suspects.whole}
+    partly = {file.path for file in suspects.partly}
+    for gsn in _tangled(rows):
+        for name, table in tables.items():
+            if gsn in table["_gsn"].to_pylist():
+                assert name in whole or (name in partly and gsn in suspects.gsns)
+
+
+def test_inserts_and_deletes_of_other_keys_are_not_searched() -> None:
+    transactions: list[list[Change]] = [[("c", 1, 0), ("d", 2, 0)], [("c", 3, 0), ("d", 1, 0)]]
+    assert not find_suspects([_noted("a", [_table(transactions)])])
+
+
+def test_files_from_before_facts_were_noted_are_searched() -> None:
+    old = _file("a", _table([[("c", 1, 0)]]), None)
+    assert find_suspects([old]).whole == (old,)
+
+
+def test_versions_of_a_table_that_share_transactions_are_searched() -> None:
+    rows = _table([[("c", 1, 0)], [("c", 2, 0)], [("c", 3, 0)]])
+    one, two = _file("a", rows, TangleFacts()), _file("b", rows.slice(1, 1), TangleFacts(), schema_id=2)
+    assert find_suspects([one, two]).whole == (one, two)
