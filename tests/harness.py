@@ -139,6 +139,11 @@ class Fleet:
             source.update(settings)
         self._save()
 
+    def change_group(self, **settings: Any) -> None:
+        """Other settings for the group, as of the next start of its services."""
+        self._raw["groups"][self.group].update(settings)
+        self._save()
+
     def set_source(self, source: str, kind: str, config: Mapping[str, Any]) -> None:
         """One source of another kind."""
         self._raw["sources"][source] |= {"kind": kind, "config": dict(config)}

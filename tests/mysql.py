@@ -22,7 +22,7 @@ from lowwater_fleet.mysql_install import FLAVOURS, NEWEST, Flavour, find_install
 
 MYSQLS: list[Flavour] = [flavour for flavour in FLAVOURS if not is_mariadb(flavour)]
 MARIADBS: list[Flavour] = [flavour for flavour in FLAVOURS if is_mariadb(flavour)]
-#: of a test that takes long: each of the newest in every run, the oldest with the long ones
+#: the newest of each in every run, the oldest with the long tests; conformance runs on all of them every time
 NEWEST_FIRST = [pytest.param(flavour, marks=[] if flavour in NEWEST else [pytest.mark.long]) for flavour in FLAVOURS]
 NewMysql = Callable[..., EmbeddedMysql]
 
@@ -94,7 +94,7 @@ def mysql_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         server.remove()
 
 
-@pytest.fixture(scope="session", params=FLAVOURS)
+@pytest.fixture(scope="session", params=NEWEST_FIRST)
 def mysql_server(request: pytest.FixtureRequest, mysql_servers: Callable[[Flavour], EmbeddedMysql]) -> EmbeddedMysql:
     """One of each flavour for the whole test run. Do not stop or kill it: take `new_mysql` for that."""
     return mysql_servers(request.param)

@@ -17,8 +17,10 @@ from psycopg.conninfo import make_conninfo
 
 from lowwater.errors import ConfigError
 from lowwater_fleet.postgres import EmbeddedPostgres
-from lowwater_fleet.postgres_install import VERSIONS, find_client, find_install
+from lowwater_fleet.postgres_install import VERSION_NEWEST, VERSION_OLDEST, find_client, find_install
 
+#: the newest in every run, the oldest with the long tests; conformance runs on both every time
+NEWEST_FIRST = [VERSION_NEWEST, pytest.param(VERSION_OLDEST, marks=pytest.mark.long)]
 NewPostgres = Callable[..., EmbeddedPostgres]
 
 #: nothing here survives the loss of power anyway, and `kill -9` loses nothing without it
@@ -90,7 +92,7 @@ def postgres_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calla
         server.remove()
 
 
-@pytest.fixture(scope="session", params=VERSIONS, ids=lambda version: f"postgres{version}")
+@pytest.fixture(scope="session", params=NEWEST_FIRST, ids=lambda version: f"postgres{version}")
 def postgres_server(
     request: pytest.FixtureRequest, postgres_servers: Callable[[int], EmbeddedPostgres]
 ) -> EmbeddedPostgres:

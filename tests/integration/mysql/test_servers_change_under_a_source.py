@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tests.harness import wait_until
 from tests.integration.mysql.reading import Read, reading, source_of
-from tests.mysql import MysqlDatabase, NewMysql, connect, run
+from tests.mysql import NEWEST_FIRST, MysqlDatabase, NewMysql, connect, run
 
 from lowwater.errors import IncarnationError, LogGapError, SourceError, SourceLostError, StartRefusedError
 from lowwater_extractor.sources.mysql.place import Ahead, Resume
 from lowwater_extractor.sources.mysql.setup import AHEAD
 from lowwater_fleet.mysql import EmbeddedMysql
-from lowwater_fleet.mysql_install import FLAVOURS, Flavour, is_mariadb
+from lowwater_fleet.mysql_install import Flavour, is_mariadb
 
 _ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name varchar(20))"
 
@@ -76,7 +76,7 @@ def _purge(database: MysqlDatabase) -> None:
     wait_until("one log to be left", is_one)
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("flavour", NEWEST_FIRST)
 def test_killed_then_purged_then_reset(new_mysql: NewMysql, flavour: Flavour) -> None:
     """A killed server comes back, and nothing is lost or repeated. Log that was purged, and a log that was reset, are
     errors that say what to do."""
@@ -163,7 +163,7 @@ def _wait_for(database: MysqlDatabase, number: int) -> None:
         raise AssertionError(run(connection, _said(database.server.flavour, "SHOW SLAVE STATUS")))
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("flavour", NEWEST_FIRST)
 def test_another_server_takes_over_by_gtids(new_mysql: NewMysql, flavour: Flavour) -> None:
     with _replicated(new_mysql, flavour) as (database, other):
         with reading(database) as read:
@@ -184,7 +184,7 @@ def test_another_server_takes_over_by_gtids(new_mysql: NewMysql, flavour: Flavou
             assert all(t.order > last for t in again.found)
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("flavour", NEWEST_FIRST)
 def test_a_server_with_another_order_than_was_published_stops_the_source(
     mysql_servers: Callable[[Flavour], EmbeddedMysql], flavour: Flavour
 ) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.integration.mysql.reading import Read, reading
-from tests.mysql import MARIADBS, MYSQLS, MysqlDatabase, NewMysql, run
+from tests.mysql import MARIADBS, MYSQLS, NEWEST_FIRST, MysqlDatabase, NewMysql, run
 
 from lowwater.errors import LogUnknownError, StartRefusedError
-from lowwater_fleet.mysql_install import FLAVOURS, Flavour
+from lowwater_fleet.mysql_install import Flavour
 
 _ORDERS = "CREATE TABLE orders (id int PRIMARY KEY, n int)"
 _PARTED = (
@@ -79,7 +79,7 @@ def test_truncate_in_the_character_set_of_the_client_empties_the_table(mysql_dat
         assert _ops(read) == [("c", "täb"), ("t", "täb"), ("t", "表"), ("t", "täb")]
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("flavour", NEWEST_FIRST)
 def test_names_in_any_case_are_the_table_where_the_server_keeps_them_in_lower_case(
     new_mysql: NewMysql, flavour: Flavour
 ) -> None:

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from tests.harness import wait_until
 from tests.integration.postgres.reading import Read, reading, source_of
-from tests.postgres import Database, NewPostgres
+from tests.postgres import NEWEST_FIRST, Database, NewPostgres
 
 from lowwater.errors import IncarnationError, LogGapError
 from lowwater_extractor.sources.postgres.resume import Resume
 from lowwater_fleet.postgres import EmbeddedPostgres
-from lowwater_fleet.postgres_install import VERSIONS
 
 #: so that a server's files are of one moment once it has stopped
 SETTINGS = {"fsync": "off", "checkpoint_timeout": "1h"}
@@ -52,7 +51,7 @@ class Restored:
         insert(self, 600)
 
 
-@pytest.fixture(params=VERSIONS, ids=lambda version: f"postgres{version}")
+@pytest.fixture(params=NEWEST_FIRST, ids=lambda version: f"postgres{version}")
 def restored(request: pytest.FixtureRequest, new_postgres: NewPostgres, tmp_path: Path) -> Restored:
     return Restored(new_postgres(version=request.param, settings=SETTINGS), tmp_path)
 
