@@ -139,6 +139,14 @@ class Fleet:
             source.update(settings)
         self._save()
 
+    def add_source(self, source: str, kind: str, config: Mapping[str, Any]) -> None:
+        """One more in the group, with the settings of the first."""
+        first = self._raw["sources"][self.sources[0]]
+        more = {"kind": kind, "config": dict(config), "http": {"port": free_port()}}
+        self._raw["sources"][source] = {**first, **more}
+        self._raw["groups"][self.group]["sources"] = [*self.sources, source]
+        self._save()
+
     def change_group(self, **settings: Any) -> None:
         """Other settings for the group, as of the next start of its services."""
         self._raw["groups"][self.group].update(settings)

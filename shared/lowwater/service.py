@@ -208,7 +208,11 @@ class SessionService(ABC):
     def _open_topics(self) -> None:
         wanted = self._topics()
         self._admin.ensure(wanted)
-        self._topic_watch = TopicWatch(self.kafka, [topic.name for topic in wanted])
+        self._topic_watch = TopicWatch(self.kafka, self._watched(wanted))
+
+    def _watched(self, wanted: list[Topic]) -> list[str]:
+        """Topics whose loss ends the session: those that it reads or writes."""
+        return [topic.name for topic in wanted]
 
     def _on_away(self, why: str) -> None:
         self.health.tick()

@@ -90,6 +90,10 @@ class LandService(SessionService):
         chunks = {topics.chunks(name) for name, _ in sources}
         return [*wanted, *topics.lake_topics(self.group), *(topic for topic in of_sources if topic.name in chunks)]
 
+    def _watched(self, wanted: list[Topic]) -> list[str]:
+        """Progress is the merger's alone."""
+        return [topic.name for topic in wanted if topic.name != topics.progress(self.group)]
+
     def run(self) -> int:
         try:
             return super().run()

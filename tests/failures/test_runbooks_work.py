@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from lowwater import topics
+from lowwater.bus.admin import Admin
+from lowwater.bus.consumer import topic_ends
 from lowwater.errors import LakeError
 from lowwater.lake import Lake
 from lowwater_fleet.kafka import EmbeddedKafka
@@ -23,7 +26,7 @@ from tests.conftest import NewKafka
 from tests.differential.fleet import OneSource, new_name
 from tests.harness import skip_without_spark, wait_until
 from tests.integration.postgres.test_another_log_is_noticed import SETTINGS, Restored
-from tests.postgres import NewPostgres
+from tests.postgres import Database, NewPostgres
 from tests.postgres_fleet import source_config
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -61,6 +64,8 @@ class Landed:
         config = source_config(self.database, tables=["public.*"])
         self.one = Group(directory, bootstrap_servers, new_name(), "postgres", config, {})
         self._next = 1000
+
+    def begin(self) -> None:
         self.one.start()
         self.work()
         self.wait_until_equal()
@@ -138,6 +143,12 @@ class Landed:
         admin.delete_topics([topic])[topic].result(30)
         wait_until(f"{topic} to be gone", lambda: topic not in admin.list_topics(timeout=10).topics)
 
+    def delete_records(self, topic: str) -> None:
+        """All that is there."""
+        kafka = self.one.fleet.settings.kafka
+        partitions = self.one.fleet.settings.source(self.source).partitions
+        Admin(kafka).delete_records({(topic, p): topic_ends(kafka, topic, p)[1] for p in range(partitions)})
+
     def command(self, *arguments: str, module: str = "lowwater_fleet.cli") -> None:
         command = [sys.executable, "-m", module, *arguments, "--config", str(self.one.fleet.config)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
@@ -154,8 +165,11 @@ def new_landed(
     broker.start()
     restored = Restored(new_postgres(version=18, settings=SETTINGS), tmp_path)
     landed = Landed(restored, tmp_path / "fleet", broker.bootstrap_servers)
-    yield landed, broker
-    landed.one.close()
+    try:
+        landed.begin()
+        yield landed, broker
+    finally:
+        landed.one.close()
 
 
 @pytest.fixture
@@ -207,16 +221,21 @@ def test_replication_slot_dropped(landed: Landed) -> None:
 
 @pytest.mark.long
 def test_source_taken_out_of_its_group_reset_and_put_back(landed: Landed) -> None:
-    landed.stop("extractor", "merger")
     fleet = landed.one.fleet
-    fleet.change_group(sources=[])
+    other = f"{landed.source}-other"
+    beside = Database(landed.restored.server)
+    beside.execute("CREATE TABLE v (id int PRIMARY KEY)")
+    fleet.add_source(other, "postgres", source_config(beside, tables=["public.*"]))
+    fleet.extractor(other)
+    landed.stop("extractor", "merger")
+    fleet.change_group(sources=[other])
     landed.start("merger")
     fleet.wait_for_status(landed.one.services["merger"], "running", lambda s: s["state"] == "running")
     landed.work()
     landed.one.reset()
     landed.work()
     landed.stop("merger")
-    fleet.change_group(sources=fleet.sources)
+    fleet.change_group(sources=[other, *fleet.sources])
     landed.start("merger")
     landed.work()
     landed.wait_until_equal()
@@ -228,8 +247,26 @@ def test_changes_deleted_before_they_were_released(landed: Landed) -> None:
     landed.work()
     landed.stop("extractor")
     landed.delete_topic(topics.changes(landed.source))
-    landed.one.reset()
     landed.start("merger")
+    error = landed.wait_for_error("merger", "TopicError")
+    assert "source reset" in error["hint"]
+    landed.one.reset()
+    landed.command("group", "retry", landed.group)
+    landed.work()
+    landed.wait_until_equal()
+
+
+@pytest.mark.long
+def test_records_of_changes_deleted_before_they_were_released(landed: Landed) -> None:
+    landed.stop("merger")
+    landed.work()
+    time.sleep(1)
+    landed.delete_records(topics.changes(landed.source))
+    landed.start("merger")
+    error = landed.wait_for_error("merger", "DataGoneError")
+    assert "source reset" in error["hint"]
+    landed.one.reset()
+    landed.command("group", "retry", landed.group)
     landed.work()
     landed.wait_until_equal()
 

@@ -31,9 +31,9 @@ class ByHand:
         for name in sources or ("a",):
             self.join(name, partitions)
 
-    def join(self, source: str, partitions: int = 1, topic_id: str = "") -> None:
+    def join(self, source: str, partitions: int = 1, topic_id: str = "", generation: int = 0) -> None:
         self.topics.setdefault(source, Topic(source, partitions))
-        self.merger.join(source, partitions, topic_id)
+        self.merger.join(source, partitions, topic_id, generation=generation)
         self._assign(source)
 
     # -- writing -----------------------------------------------------------------------------------------

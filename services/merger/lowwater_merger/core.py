@@ -111,22 +111,31 @@ class Merger:
         """Records of this topic belong to this source."""
         self._topics[topic] = self.sources[source]
 
-    def join(self, source: str, partitions: int, topic_id: str = "", at_us: int = 0) -> None:
+    def join(
+        self, source: str, partitions: int, topic_id: str = "", at_us: int = 0, generation: int = 0,
+        offsets: Mapping[int, int] | None = None,
+    ) -> None:  # fmt: skip
         """A source that joins starts at the group's last released clock: it cannot reach into the past.
 
-        One that was here before, with the same topic, goes on where it left; else all would be released again.
+        One that was here before, with the same topic, goes on where it left; else all would be released again. With a
+        `generation` it begins at `offsets`, and nothing of an earlier one counts: that follows after a gap.
         """
         left = self.left.pop(source, None)
+        starts = tuple(PartitionProgress(p, (offsets or {}).get(p, 0), None) for p in range(partitions))
         saved = SourceProgress(
             source=source, clock_us=self.clock_us, order=ORDER_MIN, thread=-1, txid="", joined_gsn=self.next_gsn,
-            threads=(), partitions=tuple(PartitionProgress(p, 0, None) for p in range(partitions)), excluded=(),
-            topic_id=topic_id,
+            threads=(), partitions=starts, excluded=(), topic_id=topic_id, generation=generation,
         )  # fmt: skip
-        if left is not None and left.topic_id == topic_id:
+        if left is not None and left.topic_id == topic_id and not generation:
             clock_us = max(left.clock_us, self.clock_us)
             saved = replace(left, clock_us=clock_us, joined_gsn=self.next_gsn, excluded=())
         self.sources[source] = SourceState(source, saved)
         self._say(WordKind.JOIN, source, at_us=at_us)
+
+    def known(self, source: str) -> SourceState | None:
+        """Of one that is in the group, or was."""
+        left = self.left.get(source)
+        return self.sources.get(source) or (SourceState(source, left) if left else None)
 
     def leave(self, source: str, reason: str, at_us: int = 0) -> None:
         self._forget_open(source)

@@ -45,6 +45,7 @@ from lowwater.records import (
 from lowwater.schemas import open_store
 from lowwater.service import EXIT_ERROR, EXIT_STOPPED
 from lowwater.times import now_us
+from lowwater_merger.joining import last_position
 from lowwater_merger.lanes import ReleaseKey
 
 #: above every transaction id
@@ -223,10 +224,8 @@ def _read_released(settings: Settings, codec: RecordCodec, group: str) -> Releas
 
 def _changes_topic(settings: Settings, admin: Admin, codec: RecordCodec, source: str) -> ChangesTopic:
     topic = topics.changes(source)
-    values = [message.value() or b"" for message in read_to_end(settings.kafka, topics.positions(source))[0]]
-    positions = [codec.decode(value, Position) for value in values if codec.record_type(value) is Position]
-    offsets = {p: topic_ends(settings.kafka, topic, p)[0] for p in range(settings.source(source).partitions)}
-    return ChangesTopic(admin.topic_id(topic), offsets, positions[-1] if positions else None)
+    offsets = admin.first_offsets(topic, settings.source(source).partitions)
+    return ChangesTopic(admin.topic_id(topic), offsets, last_position(settings.kafka, codec, source))
 
 
 def _skips(settings: Settings, codec: RecordCodec, group: str) -> tuple[Skip, ...]:

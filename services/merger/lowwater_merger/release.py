@@ -74,6 +74,12 @@ class SourceState:
         return set(self.released)
 
     @property
+    def generation(self) -> int:
+        """The newest that was marked or released."""
+        of_marks = (mark.generation for mark in self.marks if mark is not None)
+        return max([self.last_key.generation, *of_marks, *(last.generation for last in self.released.values())])
+
+    @property
     def is_out(self) -> bool:
         """All threads are excluded: the group goes on without this source. Those of an earlier generation are gone."""
         return bool(self.excluded) and bool(self.released) and self._live_threads() <= self.excluded

@@ -13,7 +13,6 @@ from lowwater.errors import (
     LowwaterError,
     ProgressLostError,
     SchemaError,
-    TopicError,
     TransactionTooLargeError,
 )
 from lowwater.failpoints import fail_point
@@ -25,6 +24,7 @@ from lowwater.times import now_us
 from lowwater.topics import Topic
 from lowwater_merger import metrics
 from lowwater_merger.core import Kind, Merger
+from lowwater_merger.joining import Joining
 from lowwater_merger.output import Output
 from lowwater_merger.session import Session
 from lowwater_merger.spool import DiskSpool
@@ -74,6 +74,11 @@ class MergerService(SessionService):
         for source in self.config.sources:
             wanted += topics.source_topics(source, self._settings.source(source))
         return wanted
+
+    def _watched(self, wanted: list[Topic]) -> list[str]:
+        """Positions and chunks are made, so that any service can start first; the extractor reads and writes them."""
+        others = {name for s in self.config.sources for name in (topics.positions(s), topics.chunks(s))}
+        return [topic.name for topic in wanted if topic.name not in others]
 
     def _can_go_on(self, error: LowwaterError) -> bool:
         """With that one source stopped, and all others read."""
@@ -128,16 +133,16 @@ class MergerService(SessionService):
             )
         for name in set(merger.sources) - set(self.config.sources):
             merger.leave(name, "no longer in the group's config", now_us())
+        joining = Joining(self.kafka, self._admin, self._codec, self.group)
         for name in sorted(self.config.sources):
-            topic_id = self._admin.topic_id(topics.changes(name))
-            if name not in merger.sources:
-                merger.join(name, self._settings.source(name).partitions, topic_id, now_us())
-            elif merger.sources[name].topic_id != topic_id:
-                raise TopicError(
-                    f"topic {topics.changes(name)} was deleted and made again: its offsets mean something else now",
-                    source=name,
-                    hint="take the source out of the group, start the merger, put it back: it joins anew",
-                )
+            known, partitions = merger.known(name), self._settings.source(name).partitions
+            start = joining.start_of(name, partitions, known)
+            if start is not None and name in merger.sources:
+                merger.leave(name, "what was needed of its changes topic is gone", now_us())
+            if start is not None:
+                merger.join(name, partitions, start.topic_id, now_us(), start.generation, start.offsets)
+            elif name not in merger.sources and known is not None:
+                merger.join(name, partitions, known.topic_id, now_us())
             merger.bind(name, topics.changes(name))
         for name, error in list(self._too_large.items()):
             merger.stop(name, error)

@@ -173,6 +173,16 @@ class Admin:
             asked.append({(str(p.topic), int(p.partition)): answer for p, answer in answers.items()})
         return AskedEnds(*asked)
 
+    def first_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        """Of each partition, the first offset that is left."""
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(topic, p): earliest for p in range(partitions)}
+        answers = self._client.list_offsets(wanted, request_timeout=_ADMIN_SECONDS)
+        try:
+            return {int(p.partition): int(answer.result().offset) for p, answer in answers.items()}
+        except KafkaException as error:
+            raise as_bus_error(error, f"ask for the beginning of {topic}") from error
+
     def topic_id(self, topic: str) -> str:
         """The identity of a topic: another one after it was deleted and made again."""
         (future,) = self._client.describe_topics(TopicCollection([topic]), request_timeout=_ADMIN_SECONDS).values()

@@ -73,6 +73,30 @@ def test_source_that_leaves_is_reset_and_joins_again_is_released() -> None:
     assert group.read_and_release() == ["t2"]
 
 
+def test_topic_made_again_counts_from_the_generation_that_followed_its_loss() -> None:
+    """What it has of the one before follows after a gap: nobody knows what was lost."""
+    group = ByHand()
+    group.mark({1: 0})
+    group.transaction("t1", 100)
+    group.mark({1: 100})
+    assert group.read_and_release() == ["t1"]
+    known = group.merger.known("a")
+    assert known is not None
+    assert known.generation == 0
+    group.merger.leave("a", "its changes topic was made again")
+    del group.topics["a"]
+    group.join("a", topic_id="another", generation=1)
+    group.mark({1: 150})
+    group.transaction("after the gap", 200)
+    group.mark({1: 200})
+    group.generation = 1
+    group.mark({1: 2}, epoch=2)
+    group.transaction("t3", 5)
+    group.mark({1: 9}, epoch=2)
+    assert group.read_and_release() == ["t3"]
+    assert group.merger.next_gsn == 3
+
+
 def test_partition_without_the_new_generation_holds_the_source() -> None:
     group = ByHand(partitions=2)
     group.mark({1: 0})
