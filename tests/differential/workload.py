@@ -98,13 +98,6 @@ class History:
             found += [] if before is None else [before]
         return found
 
-    def is_new(self, table: str, marker: int) -> bool:
-        """It came by changes that no log tells of."""
-        at = self._entry(table, marker + marker % 2)
-        while at and (table, at) in self._quiet and self._of[table][1][at] is not None:
-            at -= 1
-        return at is None or self._of[table][1][at] is None or (at == 0 and (table, 0) in self._quiet)
-
     def tables(self) -> list[str]:
         return sorted(self._of)
 
@@ -126,12 +119,6 @@ def makes(weight: float = 1.0) -> Callable[[M], M]:
         return make
 
     return mark
-
-
-#: of `NOT_YET`: DDL that gives values to old rows, with no change of that table after it
-QUIET_DDL = "quiet DDL"
-#: of `NOT_YET`: as of a gsn before it was noticed a table is empty, instead of not known
-BEFORE_KNOWN = "before known"
 
 
 class Kind(ABC):
@@ -186,9 +173,13 @@ class Kind(ABC):
         """The log does not tell what it does: the product notices by other means, some seconds later."""
         return False
 
-    def touches(self, rng: random.Random, state: State) -> Step | None:
-        """A change in every table, for as long as `QUIET_DDL` is not stood."""
+    def may_refuse(self, said: str) -> Step | None:
+        """A refusal that is right by what the database is, whatever step made it so: a step that has its `repair`."""
         return None
+
+    def is_dropped(self, table: str) -> bool:
+        """There was such a table, and there is none now that the source is to capture. False: not looked at."""
+        return False
 
     def lake_name(self, source: str, table: str) -> str:
         return f"{source}.{table}"
