@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -25,7 +25,7 @@ OPEN = 1
 _IS_TOLD = """(c.relreplident = 'f' OR c.relreplident = 'd' AND coalesce(i.indimmediate, false) OR c.relreplident = 'i'
     AND EXISTS (SELECT FROM pg_index k WHERE k.indrelid = c.oid AND k.indisreplident))"""
 _CATALOGUE = f"""
-SELECT n.nspname, c.relname, c.relkind::text, a.attname,
+SELECT n.nspname, c.relname, c.relkind::text, a.attnum, c.relfilenode, a.attname,
        format_type(CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END, NULL),
        CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
        format_type(a.atttypid, a.atttypmod), a.attgenerated <> '',
@@ -41,6 +41,10 @@ _PARTITIONS = """
 SELECT p.relnamespace::regnamespace::text || '.' || p.relname, c.oid::regclass::text
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
 WHERE c.relispartition ORDER BY 2"""
+#: by which old values come to read otherwise
+_LABELS = "SELECT string_agg(enumlabel, ',' ORDER BY oid) FROM pg_enum"
+#: of each table: another one after whatever happens to a row
+_PRINT = "SELECT sum(hashtextextended(tableoid::text || ctid::text || xmin::text, 0)) FROM {only}{table}"
 #: an operator's: an identity for each table that has none. One without any key goes
 _REPAIR = f"""
 DO $$ DECLARE t record; BEGIN
@@ -83,6 +87,11 @@ class PgTable:
         return f"{quoted(self.schema)}.{quoted(self.name)}"
 
     @property
+    def only(self) -> str:
+        """A partitioned table has no rows of its own; another one may have children that are tables, too."""
+        return "ONLY " if self.relkind == "r" else ""
+
+    @property
     def values(self) -> list[str]:
         """Columns that are no part of the key."""
         return [name for name in self.types if name not in self.key]
@@ -101,13 +110,15 @@ class Postgres(PostgresSteps):
         #: all tables that there are now, and all that have ever been without an identity
         self._there: set[str] = set()
         self._untold: set[str] = set()
+        #: what was read last, and all that it depends on: mostly a step changes one table
+        self._last: dict[str, tuple[list[Any], TableState]] = {}
 
     def version(self) -> str:
         ((found,),) = self._run("SHOW server_version")
         return str(found)
 
     def config(self) -> dict[str, Any]:
-        return source_config(self.database, tables=self._tables, chunk_rows=40)
+        return source_config(self.database, tables=self._tables, chunk_rows=100)
 
     def grow_config(self) -> None:
         self._tables = ["public.*", "extra.*"]
@@ -185,12 +196,15 @@ class Postgres(PostgresSteps):
             schemas = [pattern.split(".")[0] for pattern in self._tables]
             rows = cursor.execute(_CATALOGUE, (schemas,)).fetchall()
             partitions = cursor.execute(_PARTITIONS).fetchall()
+            labels = cursor.execute(_LABELS).fetchall()
         tables: dict[str, PgTable] = {}
         made: dict[str, list[tuple[str, Any, Any]]] = {}
         untold = {f"{row[0]}.{row[1]}" for row in rows if not row[-1]}
         self._there, self._untold = {f"{row[0]}.{row[1]}" for row in rows}, self._untold | untold
         for row in rows:
-            schema, name, relkind, column, base, modifier, type_, is_generated, place, immediate, required, _ = row
+            schema, name, relkind, _, _, column, base, modifier, type_, is_generated, place, immediate, required, _ = (
+                row
+            )
             if f"{schema}.{name}" in untold:
                 continue  # not captured: the source leaves it out, or says that it cannot go on
             table = tables.setdefault(f"{schema}.{name}", PgTable(schema, name, relkind))
@@ -211,14 +225,29 @@ class Postgres(PostgresSteps):
         for parent, child in partitions:
             if parent in tables:
                 tables[parent].partitions.append(child)
-        return {name: self._read(tables[name], made[name]) for name in tables}
+        prints = self._prints(list(tables.values()))
+        about: dict[str, list[Any]] = {name: [prints[name], labels] for name in tables}
+        for row in rows:
+            about.get(f"{row[0]}.{row[1]}", []).append(row)
+        before, self._last = self._last, {}
+        for name, table in tables.items():
+            last = before.get(name)
+            is_same = last is not None and last[0] == about[name]
+            now = replace(last[1], about=table) if last and is_same else self._read(table, made[name])
+            self._last[name] = (about[name], now)
+        return {name: now for name, (_, now) in self._last.items()}
+
+    def _prints(self, tables: list[PgTable]) -> dict[str, Any]:
+        if not tables:
+            return {}
+        ((*found,),) = self._run("SELECT " + ", ".join(f"({_PRINT.format(only=t.only, table=t.sql)})" for t in tables))
+        return {f"{table.schema}.{table.name}": print_ for table, print_ in zip(tables, found, strict=True)}
 
     def _read(self, table: PgTable, columns: list[tuple[str, Any, Any]]) -> TableState:
         names = tuple(column for column, _, _ in columns)
         make = tuple(make for _, _, make in columns)
-        only = "ONLY " if table.relkind == "r" else ""
         expressions = ", ".join(expression for _, expression, _ in columns)
-        rows = self._run(f"SELECT {expressions} FROM {only}{table.sql}")
+        rows = self._run(f"SELECT {expressions} FROM {table.only}{table.sql}")
         return TableState(names, Counter(canonical_row(row, make) for row in rows), make, table)
 
     def may_refuse(self, said: str) -> Step | None:
