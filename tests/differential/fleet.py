@@ -23,6 +23,8 @@ from tests.harness import Fleet, wait_until
 #: small, so that a short workload makes many Kafka transactions and some transactions are larger than one
 BATCH = {"count_max": 50, "milliseconds_max": 10}
 GROUP = {"release_bytes_max": 65536, "delete_seconds": 1.0, "progress_seconds": 1.0}
+#: landings that are a little larger take much less of the processor
+LAND = {"trigger_seconds": 0.5}
 #: if it does not end, the lake never passes the marker
 TRIED_AGAIN = ("SourceLostError", "SnapshotGoneError", "SparkError")
 START_SECONDS = 120.0
@@ -39,9 +41,9 @@ class OneSource:
     ) -> None:  # fmt: skip
         directory.mkdir(parents=True, exist_ok=True)
         place = {"uri": str(directory / "lake"), "compact_seconds": -1, **lake}
-        source = {"kind": kind, "config": config, "batch": BATCH}
+        source = {"kind": kind, "config": config, "batch": BATCH, "mark_seconds": 0.5}
         self._kind = kind
-        self.fleet = Fleet(directory, bootstrap_servers, name, source=source, group=GROUP, lake=place)
+        self.fleet = Fleet(directory, bootstrap_servers, name, source=source, group=GROUP, lake=place, land=LAND)
         self.source = self.fleet.sources[0]
         self._lake: Lake | None = None
         #: one for all questions: to make one takes longer than to ask
