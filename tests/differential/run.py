@@ -26,8 +26,8 @@ from tests.differential.workload import History, Kind, State, Step, choose
 LAND_SECONDS = 180.0
 READABLE_SECONDS = 180.0
 NOT_READABLE = "not readable"
-#: with transactions that are prepared and open
-OPEN_SECONDS = 15.0
+#: with transactions that are prepared and open: a copy may wait for them
+OPEN_SECONDS = 6.0
 #: each gsn is looked at in so many tables: more gsns find more than more tables do
 TABLES_PER_VERSION = 8
 #: docs/postgres.md: what is in no log is noticed within seconds
@@ -128,8 +128,7 @@ class Run:
             self.do(step)
             if self._since_check >= check_every:
                 self.check(versions)
-        self.kind.end_open()
-        self._record()
+        self._end_open()
         self.check(versions)
 
     def do(self, step: Step) -> None:
@@ -178,9 +177,16 @@ class Run:
             raise ValueError(f"unknown action {action!r}")
 
     def _reset(self) -> None:
-        self.kind.end_open()
-        self._record()
+        self._end_open()
         self.fleet.reset()
+
+    def _end_open(self) -> None:
+        """As a step of its own: what it commits belongs to none before."""
+        self._number += 1
+        self.kind.mark(2 * self._number - 1)
+        self.kind.end_open()
+        self.kind.mark(2 * self._number)
+        self._record()
 
     # -- checks ------------------------------------------------------------------------------------------
 
@@ -208,15 +214,14 @@ class Run:
                 if error.category != NOT_READABLE or not self.kind.has_open():
                     raise
         # a copy may wait for a prepared transaction
-        self.kind.end_open()
-        self._record()
+        self._end_open()
         return self._pass() or self._compare_newest(READABLE_SECONDS)
 
     def _pass(self) -> str | None:
         """Waits until the lake has passed the marker; what the source has refused instead."""
         stopped: dict[str, dict[str, Any]] = {}
         # a copy may wait for a prepared transaction: those are left open for a while, and then ended
-        for seconds in (OPEN_SECONDS, LAND_SECONDS):
+        for seconds in (LAND_SECONDS / 6, LAND_SECONDS):
             self._number += 1
             wanted = 2 * self._number
             self.kind.mark(wanted)
@@ -241,7 +246,7 @@ class Run:
             except DifferentialError:
                 if seconds == LAND_SECONDS:
                     raise
-                self.kind.end_open()
+                self._end_open()
         return self._refusal(stopped)
 
     def _refusal(self, stopped: dict[str, dict[str, Any]]) -> str | None:
