@@ -25,7 +25,7 @@ OPEN = 1
 _IS_TOLD = """(c.relreplident = 'f' OR c.relreplident = 'd' AND coalesce(i.indimmediate, false) OR c.relreplident = 'i'
     AND EXISTS (SELECT FROM pg_index k WHERE k.indrelid = c.oid AND k.indisreplident))"""
 _CATALOGUE = f"""
-SELECT n.nspname, c.relname, c.relkind::text, a.attnum, c.relfilenode, a.attname,
+SELECT n.nspname, c.relname, c.relkind::text, c.oid, a.attnum, c.relfilenode, a.attname,
        format_type(CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END, NULL),
        CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
        format_type(a.atttypid, a.atttypmod), a.attgenerated <> '',
@@ -73,6 +73,7 @@ class PgTable:
     schema: str
     name: str
     relkind: str
+    oid: int
     #: column → type as it is written, without generated columns
     types: dict[str, str] = field(default_factory=dict)
     generated: list[str] = field(default_factory=list)
@@ -202,12 +203,26 @@ class Postgres(PostgresSteps):
         untold = {f"{row[0]}.{row[1]}" for row in rows if not row[-1]}
         self._there, self._untold = {f"{row[0]}.{row[1]}" for row in rows}, self._untold | untold
         for row in rows:
-            schema, name, relkind, _, _, column, base, modifier, type_, is_generated, place, immediate, required, _ = (
-                row
-            )
+            (
+                schema,
+                name,
+                relkind,
+                oid,
+                _,
+                _,
+                column,
+                base,
+                modifier,
+                type_,
+                is_generated,
+                place,
+                immediate,
+                required,
+                _,
+            ) = row
             if f"{schema}.{name}" in untold:
                 continue  # not captured: the source leaves it out, or says that it cannot go on
-            table = tables.setdefault(f"{schema}.{name}", PgTable(schema, name, relkind))
+            table = tables.setdefault(f"{schema}.{name}", PgTable(schema, name, relkind, oid))
             columns = made.setdefault(f"{schema}.{name}", [])
             if column is None:
                 continue
@@ -248,7 +263,7 @@ class Postgres(PostgresSteps):
         make = tuple(make for _, _, make in columns)
         expressions = ", ".join(expression for _, expression, _ in columns)
         rows = self._run(f"SELECT {expressions} FROM {table.only}{table.sql}")
-        return TableState(names, Counter(canonical_row(row, make) for row in rows), make, table)
+        return TableState(names, Counter(canonical_row(row, make) for row in rows), make, table, life=table.oid)
 
     def may_refuse(self, said: str) -> Step | None:
         """Tables without an identity: their names are known from what the database had."""
