@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lowwater.codec.wire import HEADER_SIZE
-from lowwater.lake.columns import CDC_FIELDS, ORDER_TYPE, LakeColumn, LakeTable
+from lowwater.lake.columns import CDC_FIELDS, ORDER_TYPE, LakeColumn, LakeTable, lake_name
 from lowwater.records import Commit
 
 Ints = npt.NDArray[np.int64]
@@ -152,11 +152,13 @@ def _row(image: pa.StructArray, columns: Iterable[LakeColumn]) -> list[pa.Array]
     return [_typed(by_name[c.avro_name], c.field.type) for c in columns]
 
 
-def _unchanged(lists: pa.ListArray) -> pa.Array:
-    """Null where the log carried all columns, which is nearly always."""
+def unchanged_names(lists: pa.ListArray) -> pa.Array:
+    """The columns by their names in the lake. Null where the log carried all of them, which is nearly always."""
     is_empty = pc.equal(pc.list_value_length(lists), 0)
     if pc.all(is_empty).as_py():
         return pa.nulls(len(lists), pa.list_(pa.string()))
+    if any(lake_name(name) != name for name in pc.unique(lists.flatten()).to_pylist()):
+        lists = pa.array([[lake_name(name) for name in names] for names in lists.to_pylist()], pa.list_(pa.string()))
     return pc.if_else(is_empty, pa.scalar(None, pa.list_(pa.string())), lists.cast(pa.list_(pa.string())))
 
 
@@ -180,7 +182,7 @@ def stream_rows(table: LakeTable, changes: pa.StructArray, gsn: Ints, commits: C
         commits.order.take(place),
         commits.commit_ts.take(place),
         part[_TS].cast(_INSTANT),
-        _unchanged(part[_UNCHANGED]),
+        unchanged_names(part[_UNCHANGED]),
     ]
     assert len(cdc) == len(CDC_FIELDS)
     return pa.Table.from_arrays([*cdc, image, *after], schema=table.stream_schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,15 +16,19 @@ from lowwater import topics
 from lowwater.bus.consumer import read_to_end
 from lowwater.errors import BusError, LakeError
 from lowwater.lake import Lake
+from lowwater.lake.scans import connect
 from lowwater_fleet.services import Service
 from tests.harness import Fleet, wait_until
 
 #: small, so that a short workload makes many Kafka transactions and some transactions are larger than one
 BATCH = {"count_max": 50, "milliseconds_max": 10}
 GROUP = {"release_bytes_max": 65536, "delete_seconds": 1.0, "progress_seconds": 1.0}
+#: landings that are a little larger take much less of the processor
+LAND = {"trigger_seconds": 0.5}
 #: if it does not end, the lake never passes the marker
 TRIED_AGAIN = ("SourceLostError", "SnapshotGoneError", "SparkError")
 START_SECONDS = 120.0
+POLL_SECONDS = 0.15
 PARTS = ("extractor", "merger", "spark")
 
 
@@ -36,11 +41,13 @@ class OneSource:
     ) -> None:  # fmt: skip
         directory.mkdir(parents=True, exist_ok=True)
         place = {"uri": str(directory / "lake"), "compact_seconds": -1, **lake}
-        source = {"kind": kind, "config": config, "batch": BATCH}
+        source = {"kind": kind, "config": config, "batch": BATCH, "mark_seconds": 0.5}
         self._kind = kind
-        self.fleet = Fleet(directory, bootstrap_servers, name, source=source, group=GROUP, lake=place)
+        self.fleet = Fleet(directory, bootstrap_servers, name, source=source, group=GROUP, lake=place, land=LAND)
         self.source = self.fleet.sources[0]
         self._lake: Lake | None = None
+        #: one for all questions: to make one takes longer than to ask
+        self._duckdb = connect()
         self.services: dict[str, Service] = {}
 
     # -- processes ---------------------------------------------------------------------------------------
@@ -135,12 +142,18 @@ class OneSource:
             raise LakeError("nothing has landed yet")
         if table not in lake.names():
             raise LakeError(f"the lake has no table {table!r} yet")
-        return lake.at(gsn).state(table).arrow()
+        with self._duckdb.cursor() as con:
+            con.execute("SET TimeZone = 'UTC'")
+            return lake.at(gsn).state(table).arrow(con)
 
     def wait(self, what: str, check: Callable[[], Any], seconds: float) -> Any:
+        """`check` is asked a few times a second: the services need the processor more."""
+
         def up_and_checked() -> Any:
             self.keep_up()
-            return check()
+            if not (found := check()):
+                time.sleep(POLL_SECONDS)
+            return found
 
         return wait_until(what, up_and_checked, seconds)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.differential.postgres_ddl import PostgresDdl
 from tests.differential.postgres_values import LITERALS, literal
-from tests.differential.workload import BEFORE_KNOWN, State, Step, makes
+from tests.differential.workload import State, Step, makes
 
 if TYPE_CHECKING:
     from tests.differential.postgres import PgTable
@@ -24,9 +24,15 @@ def q(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-class PostgresSteps(PostgresDdl):
-    NOT_YET = frozenset({BEFORE_KNOWN})
+#: a statement, or one with the number of the session that it is for
+Statement = str | tuple[int, str]
 
+
+def by_whom(statement: Statement) -> tuple[int, str]:
+    return (0, statement) if isinstance(statement, str) else statement
+
+
+class PostgresSteps(PostgresDdl):
     def first_statements(self) -> list[str]:
         types = [
             "CREATE TABLE marker (id int PRIMARY KEY, n bigint)",
@@ -176,13 +182,7 @@ class PostgresSteps(PostgresDdl):
 
     def is_quiet(self, step: Step) -> bool:
         """DDL is not in the log."""
-        return step.name == "truncate partition" or any(_DDL.match(statement) for statement in step.statements)
-
-    def touches(self, rng: random.Random, state: State) -> Step:
-        tables = [table.about for name, table in state.items() if name != self.marker]
-        # an update that changes nothing is in the log all the same
-        some = [f"UPDATE {t.sql} SET {q(next(iter(t.types)))} = {q(next(iter(t.types)))}" for t in tables if t.types]
-        return Step("touches", tuple(some), is_atomic=False)
+        return step.name == "truncate partition" or any(_DDL.match(sql) for _, sql in map(by_whom, step.statements))
 
     @makes(14)
     def rows(self, rng: random.Random, state: State) -> Step:
@@ -242,6 +242,25 @@ class PostgresSteps(PostgresDdl):
         end = rng.choice([f"COMMIT PREPARED '{gid}'", f"ROLLBACK PREPARED '{gid}'"])
         begin = ("BEGIN", self.insert(rng, self.table(rng, state), 1), f"PREPARE TRANSACTION '{gid}'")
         return Step("prepared transaction", (end, *begin) if rng.random() < 0.7 else (*begin, end), is_atomic=False)
+
+    @makes(1)
+    def left_open(self, rng: random.Random, state: State) -> Step:
+        """A second session's: it ends with a later step, as that of `prepared` does."""
+        end = rng.choice(["COMMIT", "COMMIT", "ROLLBACK"])
+        rows = self.any_rows(rng, state, 2)
+        return Step("transaction left open", tuple((1, sql) for sql in (end, "BEGIN", *rows)), is_atomic=False)
+
+    @makes(2)
+    def interleaved(self, rng: random.Random, state: State) -> Step:
+        """Transactions of three sessions, whose changes lie between one another in the log."""
+        left = {who: ["BEGIN", *self.any_rows(rng, state, 2), rng.choice(["COMMIT", "COMMIT", "ROLLBACK"])]
+                for who in (0, 2, 3)}  # fmt: skip
+        found: list[Statement] = []
+        while left:
+            who = rng.choice(sorted(left))
+            found.append((who, left[who].pop(0)))
+            left = {who: rest for who, rest in left.items() if rest}
+        return Step("interleaved transactions", tuple(found), is_atomic=False)
 
     @makes(0.7)
     def large(self, rng: random.Random, state: State) -> Step | None:

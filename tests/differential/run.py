@@ -11,6 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,20 +20,24 @@ import pyarrow as pa
 from lowwater.errors import LakeError
 from tests.differential.compare import difference, rows_of
 from tests.differential.fleet import OneSource
-from tests.differential.workload import BEFORE_KNOWN, QUIET_DDL, History, Kind, State, Step, choose
+from tests.differential.workload import History, Kind, State, Step, choose
 
 #: how long the lake may take to pass the server's position, and a table to become readable again
 LAND_SECONDS = 180.0
 READABLE_SECONDS = 180.0
 NOT_READABLE = "not readable"
-#: with transactions that are prepared and open
-OPEN_SECONDS = 15.0
+#: with transactions that are prepared and open: a copy may wait for them
+OPEN_SECONDS = 6.0
 #: each gsn is looked at in so many tables: more gsns find more than more tables do
 TABLES_PER_VERSION = 8
 #: docs/postgres.md: what is in no log is noticed within seconds
 NOTICED_SECONDS = 60.0
 #: a table that the lake does not know for so long is given the restart that the docs ask for
 RESTART_SECONDS = 5.0
+
+
+#: for each check, on average: a refusal that comes again after its repair and a reset would never end
+REFUSALS_MAX = 5
 
 
 class DifferentialError(AssertionError):
@@ -61,12 +66,26 @@ class Report:
     refused_by_database: Counter[str] = field(default_factory=Counter)
     #: the last reason for each
     reasons: dict[str, str] = field(default_factory=dict)
+    #: where the time went
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + time.monotonic() - started
+
+    def progress(self) -> str:
+        return f"{self.steps} steps, {self.statements} statements, {self.checks} checks"
 
     def __str__(self) -> str:
         lines = [
-            f"{self.steps} steps, {self.statements} statements, {self.checks} checks: {self.tables_compared} tables "
-            f"at the newest gsn and {self.versions_compared} at older ones compared, {self.unreadable.total()} older "
-            f"not readable, {self.noticed_late} as before what is in no log, {len(self.refusals)} refusals",
+            f"{self.progress()}: {self.tables_compared} tables at the newest gsn and {self.versions_compared} at older "
+            f"ones compared, {self.unreadable.total()} older not readable, {self.noticed_late} as before what is in no "
+            f"log, {len(self.refusals)} refusals",
+            "seconds: " + ", ".join(f"{what} {seconds:.1f}" for what, seconds in self.seconds.items()),
             "done: " + ", ".join(f"{name} {count}" for name, count in sorted(self.done.items())),
         ]
         lines += [f"refused {count} of {count + self.done[name]} {name}, as: {self.reasons[name]}"
@@ -90,6 +109,7 @@ class Run:
         self._last_gsn = 0
         self._since_check = 0
         self._refusable: list[Step] = []
+        self._started = time.monotonic()
 
     def begin(self) -> None:
         self._state = self.kind.state()
@@ -108,8 +128,7 @@ class Run:
             self.do(step)
             if self._since_check >= check_every:
                 self.check(versions)
-        self.kind.end_open()
-        self._record()
+        self._end_open()
         self.check(versions)
 
     def do(self, step: Step) -> None:
@@ -121,10 +140,12 @@ class Run:
         self.report.steps += 1
         self.report.statements += max(1, len(step.statements))
         if step.action:
-            self._act(step.action)
+            with self.report.timed(step.name):
+                self._act(step.action)
             self.report.done[step.name] += 1
             return
-        errors = self.kind.execute(step, self._number)
+        with self.report.timed("statements"):
+            errors = self.kind.execute(step, self._number)
         if errors:
             self.report.refused_by_database[step.name] += 1
             self.report.reasons[step.name] = errors[-1][:150]
@@ -133,8 +154,9 @@ class Run:
         self._record(self.kind.is_quiet(step))
 
     def _record(self, is_quiet: bool = False) -> None:
-        self._state = self.kind.state()
-        self._history.record(2 * self._number, self._state, is_quiet)
+        with self.report.timed("reading the database"):
+            self._state = self.kind.state()
+            self._history.record(2 * self._number, self._state, is_quiet)
 
     def _act(self, action: str) -> None:
         verb, _, what = action.partition(" ")
@@ -155,45 +177,68 @@ class Run:
             raise ValueError(f"unknown action {action!r}")
 
     def _reset(self) -> None:
-        self.kind.end_open()
-        self._record()
+        self._end_open()
         self.fleet.reset()
+
+    def _end_open(self) -> None:
+        """As a step of its own: what it commits belongs to none before."""
+        self._number += 1
+        self.kind.mark(2 * self._number - 1)
+        self.kind.end_open()
+        self.kind.mark(2 * self._number)
+        self._record()
 
     # -- checks ------------------------------------------------------------------------------------------
 
     def check(self, versions: int) -> None:
         """Newest state and some older ones, once the lake has passed all that was done."""
-        touches = self.kind.touches(self.rng, self._state) if QUIET_DDL in self.kind.NOT_YET else None
-        if touches is not None:
-            self.do(touches)
-        if (refusal := self._pass()) is not None:
-            self._after_refusal(refusal)
-        try:
-            self._compare_newest(OPEN_SECONDS if self.kind.has_open() else READABLE_SECONDS)
-        except DifferentialError as error:
-            if error.category != NOT_READABLE or not self.kind.has_open():
-                raise
-            self.kind.end_open()
-            self._record()
-            self._pass()
-            self._compare_newest(READABLE_SECONDS)
-        self._compare_older(versions)
+        while (refusal := self._passed_and_equal()) is not None:
+            with self.report.timed("refusals"):
+                self._after_refusal(refusal)
+        with self.report.timed("older"):
+            self._compare_older(versions)
         self._since_check = 0
         self.report.checks += 1
+        print(f"{self.report.progress()}, {time.monotonic() - self._started:.0f} s", flush=True)
+
+    def _passed_and_equal(self) -> str | None:
+        """What the source has refused instead."""
+        with self.report.timed("passing"):
+            refusal = self._pass()
+        if refusal is not None:
+            return refusal
+        with self.report.timed("newest"):
+            try:
+                return self._compare_newest(OPEN_SECONDS if self.kind.has_open() else READABLE_SECONDS)
+            except DifferentialError as error:
+                if error.category != NOT_READABLE or not self.kind.has_open():
+                    raise
+        # a copy may wait for a prepared transaction
+        self._end_open()
+        return self._pass() or self._compare_newest(READABLE_SECONDS)
 
     def _pass(self) -> str | None:
         """Waits until the lake has passed the marker; what the source has refused instead."""
         stopped: dict[str, dict[str, Any]] = {}
         # a copy may wait for a prepared transaction: those are left open for a while, and then ended
-        for seconds in (OPEN_SECONDS, LAND_SECONDS):
+        for seconds in (LAND_SECONDS / 6, LAND_SECONDS):
             self._number += 1
             wanted = 2 * self._number
             self.kind.mark(wanted)
             self._record()
 
+            landed = 0
+
             def has_passed(wanted: int = wanted) -> bool:
+                nonlocal landed
+                lake = self.fleet.lake()
+                # most of the time nothing has landed since
+                if lake is not None and lake.chain.head.n != landed:
+                    landed = lake.chain.head.n
+                    if self._marker() == wanted:
+                        return True
                 stopped.update(self.fleet.errors())
-                return bool(stopped) or self._marker() == wanted
+                return bool(stopped)
 
             try:
                 self._wait(f"the lake to pass marker {wanted}", has_passed, seconds, "stalled")
@@ -201,30 +246,34 @@ class Run:
             except DifferentialError:
                 if seconds == LAND_SECONDS:
                     raise
-                self.kind.end_open()
-        if not stopped:
-            return None
-        part, error = next(iter(stopped.items()))
-        said = f"{error['error']}: {error['what']}"
-        if part == "extractor" and self._may_refuse(said):
-            return said
-        raise DifferentialError("stopped", f"{part} stopped with {said} (hint: {error.get('hint')})")
+                self._end_open()
+        return self._refusal(stopped)
+
+    def _refusal(self, stopped: dict[str, dict[str, Any]]) -> str | None:
+        """What the extractor has refused, if a step allows it."""
+        for part, error in stopped.items():
+            said = f"{error['error']}: {error['what']}"
+            if part == "extractor" and self._may_refuse(said):
+                return said
+            raise DifferentialError("stopped", f"{part} stopped with {said} (hint: {error.get('hint')})")
+        return None
 
     def _may_refuse(self, said: str) -> list[Step]:
         """Those that may be the reason: some are noticed only with a later change, or at the next start."""
-        return [step for step in self._refusable if any(re.search(pattern, said) for pattern in step.refusals)]
+        found = [step for step in self._refusable if any(re.search(pattern, said) for pattern in step.refusals)]
+        return found + [step for step in [self.kind.may_refuse(said)] if step is not None]
 
     def _after_refusal(self, refusal: str) -> None:
         self.report.refusals.append(refusal)
         reasons = self._may_refuse(refusal)
         self._refusable = [step for step in self._refusable if step not in reasons]
+        if len(self.report.refusals) > REFUSALS_MAX * max(1, self.report.checks):
+            raise DifferentialError("refused again and again", refusal)
         for step in reasons:
             if step.repair:
                 self._number += 1
                 self.kind.execute(Step(f"repair of {step.name}", step.repair, is_atomic=False), self._number)
         self._reset()
-        if (again := self._pass()) is not None:
-            raise DifferentialError("refused after reset", again)
 
     def _marker(self, gsn: int | None = None) -> int | None:
         """None: the marker's own table cannot be read there."""
@@ -237,8 +286,10 @@ class Run:
             return None
         return self.kind.marker_of(self._state[self.kind.marker], next(iter(rows)))
 
-    def _compare_newest(self, seconds: float) -> None:
+    def _compare_newest(self, seconds: float) -> str | None:
+        """What the source has refused meanwhile: then not all is readable."""
         reasons: dict[str, str] = {}
+        refusals: list[str] = []
         # nothing is written meanwhile: what was equal stays so
         equal: set[str] = set()
         started, restarts = time.monotonic(), 0
@@ -261,7 +312,12 @@ class Run:
                     raise DifferentialError("wrong data", f"{table} at the newest gsn: {differs}", table)
                 equal.add(table)
                 self.report.tables_compared += 1
-            self._raise_if_stopped()
+            for table in self._history.tables():
+                if table not in equal and self.kind.is_dropped(table):
+                    self._look_at_dropped(table, reasons, is_late=time.monotonic() < started + NOTICED_SECONDS)
+            if refusal := self._refusal(self.fleet.errors()):
+                refusals.append(refusal)
+                return True
             if reasons and self.kind.new_tables_need_restart and not restarts:
                 restarts += time.monotonic() - started > RESTART_SECONDS
                 if restarts:
@@ -269,18 +325,22 @@ class Run:
             return not reasons
 
         self._wait("all tables to be readable", is_all_readable, seconds, NOT_READABLE, reasons)
+        return refusals[0] if refusals else None
+
+    def _look_at_dropped(self, table: str, reasons: dict[str, str], is_late: bool) -> None:
+        """It has no rows, or the lake says that it is not known."""
+        try:
+            found = self.fleet.read(self.kind.lake_name(self.fleet.source, table))
+        except LakeError:
+            return
+        if found.num_rows and is_late:
+            reasons[table] = "it was dropped, which is not noticed yet"
+        elif found.num_rows:
+            raise DifferentialError("wrong data", f"{table} was dropped, the lake has {found.num_rows} rows", table)
 
     def _is_late(self, table: str, found: pa.Table, marker: int) -> bool:
         """It is what it was before something that is in no log, and that is noticed some seconds later."""
-        if BEFORE_KNOWN in self.kind.NOT_YET and not found.num_rows and self._history.is_new(table, marker):
-            return True
         return any(not difference(found, before) for before in self._history.before_quiet(table, marker))
-
-    def _raise_if_stopped(self) -> None:
-        for part, error in self.fleet.errors().items():
-            said = f"{error['error']}: {error['what']}"
-            if not self._may_refuse(said):
-                raise DifferentialError("stopped", f"{part} stopped with {said} (hint: {error.get('hint')})")
 
     def _compare_older(self, versions: int) -> None:
         lake = self.fleet.lake()

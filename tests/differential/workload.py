@@ -53,9 +53,15 @@ class TableState:
     about: Any = field(compare=False, repr=False, default=None)
     #: of a kind whose rows are not the lake's, column by column: makes canonical rows of the lake's
     rows_of_lake: Callable[[Any], Counter[Row]] | None = field(compare=False, repr=False, default=None)
+    #: which table it is: one that is made anew under its name may be in no log until it is noticed; None: not told
+    life: Any = field(compare=False, repr=False, default=None)
 
 
 State = Mapping[str, TableState]
+
+
+def _life(state: TableState | None) -> Any:
+    return None if state is None else state.life
 
 
 class History:
@@ -69,17 +75,23 @@ class History:
         self._of: dict[str, tuple[list[int], list[TableState | None]]] = {}
         #: (table, number of its entry): the log does not tell of it
         self._quiet: set[tuple[str, int]] = set()
+        #: the same of tables that were made then; one that only got another name is in the log all the time
+        self._born: set[tuple[str, int]] = set()
+        self._lives: set[Any] = {None}
 
     def record(self, marker: int, state: State, is_quiet: bool = False) -> None:
         """`is_quiet`: what the last step did may be in no log."""
         for table in {*state, *self._of}:
             markers, states = self._of.setdefault(table, ([], []))
             now = state.get(table)
-            if not states or states[-1] != now:
+            if not states or states[-1] != now or _life(states[-1]) != _life(now):
                 if is_quiet:
                     self._quiet.add((table, len(states)))
+                if _life(now) not in self._lives:
+                    self._born.add((table, len(states)))
                 markers.append(marker)
                 states.append(now)
+        self._lives |= {*map(_life, state.values())}
 
     def at(self, table: str, marker: int) -> TableState | None:
         """None: it was not there, or nobody knows what it held."""
@@ -92,18 +104,19 @@ class History:
         """What it was before changes that no log tells of, one after the other: such a change is noticed late."""
         at = self._entry(table, marker + marker % 2)
         found: list[TableState] = []
-        while at and (table, at) in self._quiet:
-            at -= 1
+        while at and (at := self._before_quiet(table, at)) is not None:
             before = self._of[table][1][at]
             found += [] if before is None else [before]
         return found
 
-    def is_new(self, table: str, marker: int) -> bool:
-        """It came by changes that no log tells of."""
-        at = self._entry(table, marker + marker % 2)
-        while at and (table, at) in self._quiet and self._of[table][1][at] is not None:
+    def _before_quiet(self, table: str, at: int) -> int | None:
+        """The entry before this one, if that was quiet; or before all of a table that was quietly made anew."""
+        if (table, at) in self._quiet:
+            return at - 1
+        states = self._of[table][1]
+        while at and _life(states[at - 1]) == _life(states[at]):
             at -= 1
-        return at is None or self._of[table][1][at] is None or (at == 0 and (table, 0) in self._quiet)
+        return at - 1 if at and (table, at) in self._born and (table, at) in self._quiet else None
 
     def tables(self) -> list[str]:
         return sorted(self._of)
@@ -126,12 +139,6 @@ def makes(weight: float = 1.0) -> Callable[[M], M]:
         return make
 
     return mark
-
-
-#: of `NOT_YET`: DDL that gives values to old rows, with no change of that table after it
-QUIET_DDL = "quiet DDL"
-#: of `NOT_YET`: as of a gsn before it was noticed a table is empty, instead of not known
-BEFORE_KNOWN = "before known"
 
 
 class Kind(ABC):
@@ -186,9 +193,13 @@ class Kind(ABC):
         """The log does not tell what it does: the product notices by other means, some seconds later."""
         return False
 
-    def touches(self, rng: random.Random, state: State) -> Step | None:
-        """A change in every table, for as long as `QUIET_DDL` is not stood."""
+    def may_refuse(self, said: str) -> Step | None:
+        """A refusal that is right by what the database is, whatever step made it so: a step that has its `repair`."""
         return None
+
+    def is_dropped(self, table: str) -> bool:
+        """There was such a table, and there is none now that the source is to capture. False: not looked at."""
+        return False
 
     def lake_name(self, source: str, table: str) -> str:
         return f"{source}.{table}"

@@ -92,6 +92,11 @@ class Copies:
         for table in self._wanted:
             if table not in self.copies:
                 self.pending_stale.add(table, "it has not been copied yet")
+        there = {table.full_name for table in tables}
+        for copy in copies:
+            # nothing of this generation will ever say so
+            if copy.generation != generation and copy.table not in there:
+                self.pending_stale.add(copy.table, "it was gone when the source began again")
         #: tables whose copy will not be finished, because they are gone or are not to be copied any more
         self._given_up = given_up_tables(tables, self.copies, landed)
         #: an operator's words about tables that are not there

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lowwater.lake.columns import BEFORE, CDC_FIELDS, TYPE_NOTE, LakeTable
+from lowwater.lake.columns import BEFORE, CDC_FIELDS, TYPE_NOTE, LakeTable, lake_name
 
 #: digits that an integer may need
 _DIGITS = {pa.int32(): 10, pa.int64(): 19}
@@ -55,8 +55,10 @@ class TableUnion:
 
     def renamed(self, schema_id: int) -> dict[str, str]:
         """Columns of a version that readers see under another name."""
-        found = ((c.names[schema_id], c.name) for c in self.columns if schema_id in c.names)
-        return {own: seen for own, seen in found if own != seen}
+        found = {c.names[schema_id]: c.name for c in self.columns if schema_id in c.names}
+        # `_unchanged` had the database's names once: `_gsn`, where the file's column is `_gsn_`
+        older = {own[:-1]: seen for own, seen in found.items() if own.endswith("_") and lake_name(own[:-1]) == own}
+        return {own: seen for own, seen in {**older, **found}.items() if own != seen}
 
 
 def _decimal(whole: int, scale: int) -> pa.DataType | None:

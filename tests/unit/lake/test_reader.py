@@ -194,6 +194,16 @@ def test_values_keep_their_types_and_odd_names_are_no_trouble(maker: LakeMaker) 
     con.close()
 
 
+@pytest.mark.parametrize("named", ["_before_", "_before"])
+def test_a_column_with_a_name_of_ours_is_filled_where_the_log_left_it_out(maker: LakeMaker, named: str) -> None:
+    """Files of before have the database's own name of it in `_unchanged`."""
+    table = maker.version(schema("s.n.t", {"_gsn": INT64, "_before": STRING, "v": INT64}, key=("_gsn",)))
+    maker.land([insert(table, _gsn_=38, _before_="long", v=1)])
+    moved = Made(table, "u", {"_gsn_": 37, "_before_": None, "v": 1}, {"_gsn_": 38}, [named])
+    maker.land([MadeTransaction([moved])])
+    assert opened(maker).state("s.n.t").rows() == [{"_gsn_": 37, "_before_": "long", "v": 1}]
+
+
 def test_a_key_of_another_type_needs_a_new_copy(maker: LakeMaker) -> None:
     old = maker.version(schema("s.n.t", {"id": INT64}))
     maker.land([insert(old, id=1)])

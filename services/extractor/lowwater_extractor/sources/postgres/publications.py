@@ -13,12 +13,15 @@ from typing import NamedTuple
 import psycopg
 from psycopg import sql
 
-from lowwater.errors import LogGapError, SourceLostError, StartRefusedError
+from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 
 #: each one is locked until the statement's end, and a server has room for some thousands of locks
 TABLES_PER_STATEMENT = 500
+
+#: another table may have its name now, which is in the publication already
+_RENAMED = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedObject, psycopg.errors.DuplicateObject)
 
 _PUBLISHED = """
 SELECT c.oid, n.nspname, c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
@@ -116,9 +119,21 @@ class Publications:
                         for table in some[start : start + TABLES_PER_STATEMENT]
                     )
                     alter = sql.SQL("ALTER PUBLICATION {} {} TABLE {}")
-                    self._catalogue.ask(alter.format(sql.Identifier(name), sql.SQL(command), named))
+                    self._alter(alter.format(sql.Identifier(name), sql.SQL(command), named))
                     is_changed = True
         return is_changed
+
+    def _alter(self, statement: sql.Composed) -> None:
+        try:
+            self._catalogue.ask(statement)
+        except SourceError as error:
+            if not isinstance(error.__cause__, _RENAMED):
+                raise
+            raise SourceLostError(
+                f"tables were renamed or dropped while a publication was kept to them: {error.what}",
+                source=self._source,
+                hint="it is tried again",
+            ) from error.__cause__
 
     @contextmanager
     def without_waiting(self) -> Iterator[None]:
@@ -208,6 +223,6 @@ class Publications:
             )
 
 
-def is_locked(error: SourceLostError) -> bool:
-    """Somebody else has a lock on a table for longer than we wait."""
-    return isinstance(error.__cause__, psycopg.errors.LockNotAvailable)
+def is_passing(error: SourceLostError) -> bool:
+    """Somebody else has a lock on a table for longer than we wait, or has renamed or dropped it since it was seen."""
+    return isinstance(error.__cause__, (psycopg.errors.LockNotAvailable, *_RENAMED))

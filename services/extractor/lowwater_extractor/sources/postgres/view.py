@@ -110,9 +110,15 @@ class SnapshotView:
             # dropped since, or never there: the others are copied all the same
             return PlannedTable(TableSchema(self._source, namespace, table, 0, (), ()), self._low, [])
         with named_errors(self._source, f"plan the copy of {name}"):
-            planned = plan_chunks(
-                self._holder, namespace, table, known.schema.key, self._config.chunk_rows, snapshot=self._snapshot
-            )
+            try:
+                planned = plan_chunks(
+                    self._holder, namespace, table, known.schema.key, self._config.chunk_rows, snapshot=self._snapshot
+                )
+            except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+                # it may have its old name again before anybody looks: the next session finds what there is then
+                raise SourceLostError(
+                    f"{name} was renamed while its copy was planned", source=self._source, hint="it is tried again"
+                ) from error
         chunks = [(chunk.bounds.encode(), chunk.rows_estimate) for chunk in planned]
         return PlannedTable(known.schema, self._low, chunks)
 

@@ -29,7 +29,7 @@ from lowwater_extractor.sources.postgres.connect import named_errors
 from lowwater_extractor.sources.postgres.digest import Digest, DigestAsker
 from lowwater_extractor.sources.postgres.facts_sql import Facts, prints_query, read_facts
 from lowwater_extractor.sources.postgres.lsn import parse_lsn
-from lowwater_extractor.sources.postgres.publications import is_locked
+from lowwater_extractor.sources.postgres.publications import is_passing
 from lowwater_extractor.sources.postgres.relations import wait_until_visible
 from lowwater_extractor.sources.postgres.setup import Setup
 from lowwater_extractor.sources.postgres.table_facts import KnownTable, TableFacts, known_of, what_changed
@@ -227,9 +227,9 @@ class Watch:
             with self._setup.publications.without_waiting():
                 return self._setup.publications.keep_to(tables, stay)
         except SourceLostError as error:
-            if not is_locked(error):
+            if not is_passing(error):
                 raise
-            _log.info("a table is locked: its publication is kept to the tables a little later", source=self._source)
+            _log.info("the publication is kept to its tables a little later", source=self._source, why=error.what)
             self._again |= {table.oid for table in tables}
             return False
         except SourceError as error:
