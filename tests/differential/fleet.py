@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,6 +25,8 @@ GROUP = {"release_bytes_max": 65536, "delete_seconds": 1.0, "progress_seconds": 
 #: if it does not end, the lake never passes the marker
 TRIED_AGAIN = ("SourceLostError", "SnapshotGoneError", "SparkError")
 START_SECONDS = 120.0
+#: so often those who wait look, also if the lake has nothing new
+LOOK_SECONDS = 0.5
 PARTS = ("extractor", "merger", "spark")
 
 
@@ -138,8 +141,17 @@ class OneSource:
         return lake.at(gsn).state(table).arrow()
 
     def wait(self, what: str, check: Callable[[], Any], seconds: float) -> Any:
+        seen, looked_at = -1, 0.0
+
         def up_and_checked() -> Any:
+            nonlocal seen, looked_at
             self.keep_up()
+            lake = self.lake()
+            gsn = -1 if lake is None else lake.gsn
+            # asking the services and the lake takes more of the processor than waiting: only when something is new
+            if gsn == seen and time.monotonic() < looked_at + LOOK_SECONDS:
+                return None
+            seen, looked_at = gsn, time.monotonic()
             return check()
 
         return wait_until(what, up_and_checked, seconds)

@@ -11,6 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,12 +62,23 @@ class Report:
     refused_by_database: Counter[str] = field(default_factory=Counter)
     #: the last reason for each
     reasons: dict[str, str] = field(default_factory=dict)
+    #: where the time went
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + time.monotonic() - started
 
     def __str__(self) -> str:
         lines = [
             f"{self.steps} steps, {self.statements} statements, {self.checks} checks: {self.tables_compared} tables "
             f"at the newest gsn and {self.versions_compared} at older ones compared, {self.unreadable.total()} older "
             f"not readable, {self.noticed_late} as before what is in no log, {len(self.refusals)} refusals",
+            "seconds: " + ", ".join(f"{what} {seconds:.1f}" for what, seconds in self.seconds.items()),
             "done: " + ", ".join(f"{name} {count}" for name, count in sorted(self.done.items())),
         ]
         lines += [f"refused {count} of {count + self.done[name]} {name}, as: {self.reasons[name]}"
@@ -121,10 +133,12 @@ class Run:
         self.report.steps += 1
         self.report.statements += max(1, len(step.statements))
         if step.action:
-            self._act(step.action)
+            with self.report.timed("fleet"):
+                self._act(step.action)
             self.report.done[step.name] += 1
             return
-        errors = self.kind.execute(step, self._number)
+        with self.report.timed("steps"):
+            errors = self.kind.execute(step, self._number)
         if errors:
             self.report.refused_by_database[step.name] += 1
             self.report.reasons[step.name] = errors[-1][:150]
@@ -133,8 +147,9 @@ class Run:
         self._record(self.kind.is_quiet(step))
 
     def _record(self, is_quiet: bool = False) -> None:
-        self._state = self.kind.state()
-        self._history.record(2 * self._number, self._state, is_quiet)
+        with self.report.timed("state"):
+            self._state = self.kind.state()
+            self._history.record(2 * self._number, self._state, is_quiet)
 
     def _act(self, action: str) -> None:
         verb, _, what = action.partition(" ")
@@ -166,8 +181,19 @@ class Run:
         touches = self.kind.touches(self.rng, self._state) if QUIET_DDL in self.kind.NOT_YET else None
         if touches is not None:
             self.do(touches)
-        if (refusal := self._pass()) is not None:
-            self._after_refusal(refusal)
+        with self.report.timed("landing"):
+            refusal = self._pass()
+        if refusal is not None:
+            with self.report.timed("refusals"):
+                self._after_refusal(refusal)
+        with self.report.timed("newest"):
+            self._check_newest()
+        with self.report.timed("older"):
+            self._compare_older(versions)
+        self._since_check = 0
+        self.report.checks += 1
+
+    def _check_newest(self) -> None:
         try:
             self._compare_newest(OPEN_SECONDS if self.kind.has_open() else READABLE_SECONDS)
         except DifferentialError as error:
@@ -177,9 +203,6 @@ class Run:
             self._record()
             self._pass()
             self._compare_newest(READABLE_SECONDS)
-        self._compare_older(versions)
-        self._since_check = 0
-        self.report.checks += 1
 
     def _pass(self) -> str | None:
         """Waits until the lake has passed the marker; what the source has refused instead."""
