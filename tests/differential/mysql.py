@@ -10,7 +10,8 @@ from typing import Any
 
 import pymysql
 
-from tests.differential.mysql_steps import MysqlSteps
+from tests.differential.mysql_ddl import DROP_FOREIGN_KEYS, DROP_KEYLESS
+from tests.differential.mysql_steps import SECOND, MysqlSteps
 from tests.differential.mysql_values import reading
 from tests.differential.workload import State, Step, TableState
 from tests.mysql import MysqlDatabase, connect, run
@@ -23,7 +24,14 @@ WHERE c.table_schema IN ({}) AND t.table_type = 'BASE TABLE' ORDER BY 1, 2, c.or
 _PARTITIONS = """
 SELECT table_schema, table_name, partition_name FROM information_schema.partitions
 WHERE table_schema IN ({}) AND partition_name IS NOT NULL ORDER BY 1, 2, 3"""
-
+_KEYLESS = """
+SELECT t.table_schema, t.table_name FROM information_schema.tables t WHERE t.table_schema IN ({})
+AND t.table_type = 'BASE TABLE' AND NOT EXISTS (SELECT 1 FROM information_schema.statistics s
+WHERE s.table_schema = t.table_schema AND s.table_name = t.table_name AND s.index_name = 'PRIMARY')"""
+_FOREIGN_KEYS = """
+SELECT constraint_schema, table_name, constraint_name FROM information_schema.referential_constraints
+WHERE constraint_schema IN ({}) AND (delete_rule NOT IN ('NO ACTION', 'RESTRICT')
+OR update_rule NOT IN ('NO ACTION', 'RESTRICT'))"""
 
 #: codes of a connection that is gone
 _LOST = (2006, 2013)
@@ -90,10 +98,16 @@ class Mysql(MysqlSteps):
 
     def config(self) -> dict[str, Any]:
         tables = [f"{schema}.*" for schema in self._schemas]
-        return {**self.database.server.config, "tables": tables, "chunk_rows": 40, "zero_dates": "null"}
+        actions = "recopy" if self.accepts_foreign_keys else "refuse"
+        return {
+            **self.database.server.config, "tables": tables, "chunk_rows": 40, "zero_dates": "null",
+            "foreign_key_actions": actions, "foreign_key_recopy_seconds": 0.5,
+        }  # fmt: skip
 
     def grow_config(self) -> None:
+        """And what was refused before is not any more."""
         self._schemas = [self.schema, self.extra]
+        self.accepts_foreign_keys = True
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -144,15 +158,29 @@ class Mysql(MysqlSteps):
         return any(name in statement for name in names for statement in step.statements)
 
     def _each(self, step: Step) -> list[str]:
-        """On a connection of its own: it may leave settings and temporary tables, and a prepared XA transaction."""
+        """On connections of their own: they may leave settings and temporary tables, and a prepared XA transaction."""
         errors = []
-        with self._new_connection() as connection:
+        with self._new_connection() as connection, self._new_connection() as second:
             for statement in step.statements:
                 try:
-                    run(connection, statement)
+                    if statement in (DROP_KEYLESS, DROP_FOREIGN_KEYS):
+                        self._repair(statement)
+                    elif statement.startswith(SECOND):
+                        run(second, statement.removeprefix(SECOND))
+                    else:
+                        run(connection, statement)
                 except pymysql.Error as error:
                     errors.append(str(error))
         return errors
+
+    def _repair(self, what: str) -> None:
+        schemas = ", ".join(f"'{schema}'" for schema in (self.schema, self.extra))
+        if what == DROP_KEYLESS:
+            for schema, table in run(self._reader, _KEYLESS.format(schemas)):
+                run(self._reader, f"DROP TABLE {quoted(schema)}.{quoted(table)}")
+            return
+        for schema, table, key in run(self._reader, _FOREIGN_KEYS.format(schemas)):
+            run(self._reader, f"ALTER TABLE {quoted(schema)}.{quoted(table)} DROP FOREIGN KEY {quoted(key)}")
 
     def end_open(self) -> None:
         deadline = time.monotonic() + END_SECONDS
