@@ -62,17 +62,24 @@ class History:
     """What every table held at each marker.
 
     Step n writes marker 2n with its transaction. A step of several transactions writes 2n - 1 before them: with that
-    marker only tables that the step did not change are known.
+    marker only tables that the step has nothing to do with are known. Being the same before and after it is not enough:
+    rows may come and go in between.
     """
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[list[int], list[TableState | None]]] = {}
         #: (table, number of its entry): the log does not tell of it
         self._quiet: set[tuple[str, int]] = set()
+        #: (table, marker): the step before this marker has to do with it
+        self._touched: set[tuple[str, int]] = set()
 
-    def record(self, marker: int, state: State, is_quiet: bool = False) -> None:
-        """`is_quiet`: what the last step did may be in no log."""
+    def record(
+        self, marker: int, state: State, is_quiet: bool = False, touches: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """`is_quiet`: what the last step did may be in no log. `touches`: tables that it may have changed for a while."""
         for table in {*state, *self._of}:
+            if touches(table):
+                self._touched.add((table, marker))
             markers, states = self._of.setdefault(table, ([], []))
             now = state.get(table)
             if not states or states[-1] != now:
@@ -84,7 +91,7 @@ class History:
     def at(self, table: str, marker: int) -> TableState | None:
         """None: it was not there, or nobody knows what it held."""
         known = self._entry(table, marker - marker % 2)
-        if marker % 2 and known != self._entry(table, marker + 1):
+        if marker % 2 and (known != self._entry(table, marker + 1) or (table, marker + 1) in self._touched):
             return None
         return None if known is None else self._of[table][1][known]
 
@@ -185,6 +192,10 @@ class Kind(ABC):
     def is_quiet(self, step: Step) -> bool:
         """The log does not tell what it does: the product notices by other means, some seconds later."""
         return False
+
+    def has_to_do_with(self, step: Step, table: str) -> bool:
+        """Whether the step may change this table, also if it is the same afterwards."""
+        return table.rpartition(".")[2] in "\n".join(map(str, step.statements))
 
     def touches(self, rng: random.Random, state: State) -> Step | None:
         """A change in every table, for as long as `QUIET_DDL` is not stood."""
