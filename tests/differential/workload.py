@@ -76,7 +76,7 @@ class History:
     def record(
         self, marker: int, state: State, is_quiet: bool = False, touches: Callable[[str], bool] = lambda _: False
     ) -> None:
-        """`is_quiet`: what the last step did may be in no log. `touches`: tables that it may have changed for a while."""
+        """`is_quiet`: what the last step did may be in no log. `touches`: tables that it may change for a while."""
         for table in {*state, *self._of}:
             if touches(table):
                 self._touched.add((table, marker))
