@@ -68,6 +68,7 @@ class MyTable:
 class Mysql(MysqlSteps):
     source_kind = "mysql"
     new_tables_need_restart = True
+    is_empty_when_dropped = True
 
     def __init__(self, database: MysqlDatabase, name: str) -> None:
         self.name = name
@@ -207,6 +208,16 @@ class Mysql(MysqlSteps):
     # -- what it holds -----------------------------------------------------------------------------------
 
     def state(self) -> State:
+        return {name: self._read(table, columns) for name, (table, columns) in self._tables().items()}
+
+    def shapes(self) -> State:
+        return {
+            name: TableState(tuple(column for column, _ in columns), Counter(), (), table)
+            for name, (table, columns) in self._tables().items()
+        }
+
+    def _tables(self) -> dict[str, tuple[MyTable, list[tuple[str, Any]]]]:
+        """With their columns, and how each is read."""
         schemas = ", ".join(f"'{schema}'" for schema in self._schemas)
         tables: dict[str, MyTable] = {}
         made: dict[str, list[tuple[str, Any]]] = {}
@@ -227,7 +238,7 @@ class Mysql(MysqlSteps):
         for schema, name, part in run(self._reader, _PARTITIONS.format(schemas)):
             tables[f"{schema}.{name}"].partitions.append(part)
         self._loose = [quoted(table.name)[1:-1] for table in tables.values() if table.engine != "InnoDB"]
-        return {name: self._read(table, made[name]) for name, table in tables.items()}
+        return {name: (table, made[name]) for name, table in tables.items()}
 
     def _read(self, table: MyTable, columns: list[tuple[str, Any]]) -> TableState:
         expressions = ", ".join(asked(quoted(column)) for column, (asked, _, _) in columns)

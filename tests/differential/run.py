@@ -292,6 +292,19 @@ class Run:
             return not reasons
 
         self._wait("all tables to be readable", is_all_readable, seconds, NOT_READABLE, reasons)
+        if self.kind.is_empty_when_dropped:
+            self._check_dropped()
+
+    def _check_dropped(self) -> None:
+        for table in self._history.tables():
+            if table in self._state:
+                continue
+            try:
+                rows = self.fleet.read(self.kind.lake_name(self.fleet.source, table)).num_rows
+            except LakeError:
+                continue
+            if rows:
+                raise DifferentialError("wrong data", f"{table} was dropped, and has {rows} rows", table)
 
     def _is_late(self, table: str, found: pa.Table, marker: int) -> bool:
         """It is what it was before something that is in no log, and that is noticed some seconds later."""

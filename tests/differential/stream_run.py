@@ -80,7 +80,7 @@ class StreamRun:
 
     def go(self, statements: int, check_every: int, grow_after: int) -> None:
         """`grow_after`: from then on the config names more tables, as `Kind.grow_config` has it."""
-        state = self.kind.state()
+        state = self.kind.shapes()
         self.check()
         while self.statements < statements:
             if grow_after is not None and 0 < grow_after <= self.statements:
@@ -89,10 +89,9 @@ class StreamRun:
                 self._reset()
             step = self.kind.choose(self.rng, state)
             self._do(step)
-            state = self.kind.state()
             if self._number % check_every == 0:
                 self._checked_or_refused()
-                state = self.kind.state()
+            state = self.kind.shapes()
         self.kind.end_open()
         self._checked_or_refused()
 
@@ -183,7 +182,7 @@ class StreamRun:
         self._known |= state.keys()
 
 
-def run_stream(kind: Kind, seed: int, statements: int, check_every: int = 5) -> StreamRun:
+def run_stream(kind: Kind, seed: int, statements: int, check_every: int = 10) -> StreamRun:
     """Half of the statements come before more tables are in the config. Raises with the seed and the last steps."""
     kind.set_up()
     run = StreamRun(kind, seed)

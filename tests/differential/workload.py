@@ -154,6 +154,8 @@ class Kind(ABC):
     new_tables_need_restart = False
     #: else its rows are all in the log, and there is nothing to begin again with
     has_copies = True
+    #: a captured table that was dropped is empty in the lake, or not known
+    is_empty_when_dropped = False
     #: the marker's table, by its name in `State`
     marker: str
 
@@ -172,6 +174,10 @@ class Kind(ABC):
     @abstractmethod
     def state(self) -> State:
         """Every captured table, as it is now."""
+
+    def shapes(self) -> State:
+        """The same, as far as steps are made of it: rows need not be read."""
+        return self.state()
 
     @abstractmethod
     def execute(self, step: Step, number: int) -> list[str]:

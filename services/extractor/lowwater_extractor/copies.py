@@ -92,6 +92,13 @@ class Copies:
         for table in self._wanted:
             if table not in self.copies:
                 self.pending_stale.add(table, "it has not been copied yet")
+        # what the log between the two generations said of these is not read, perhaps that they were dropped
+        names = {table.full_name for table in tables}
+        for copy in copies:
+            if copy.generation != generation and copy.table not in names:
+                self.pending_stale.add(
+                    copy.table, "capture began again, and there is no such table to capture any more"
+                )
         #: tables whose copy will not be finished, because they are gone or are not to be copied any more
         self._given_up = given_up_tables(tables, self.copies, landed)
         #: an operator's words about tables that are not there
