@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from lowwater.errors import LowwaterError
+from lowwater.errors import LowwaterError, SourceLostError
 from lowwater_extractor.source import Stream
 from lowwater_extractor.sources import open_source
 from tests.differential.model import Model
@@ -70,7 +70,13 @@ class StreamRun:
 
     def _poll(self) -> bool:
         """Whether it has come to the end of the log."""
-        polled = self._stream.poll(frozenset())
+        try:
+            polled = self._stream.poll(frozenset())
+        except SourceLostError:
+            # MySQL 8.0.12 dies of some statements, and is started again
+            self.close()
+            self._open(self._resumes)
+            return False
         self.model.take(polled)
         self._resumes = {thread: mark.resume for thread, mark in polled.marks.items()}
         return all(mark.at_end for mark in polled.marks.values())

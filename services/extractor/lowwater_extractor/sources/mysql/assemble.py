@@ -376,7 +376,7 @@ class Assembler:
         # a table may have another shape from here on, and other keys
         self._maps.clear()
         self._parents.clear()
-        if group.is_kept:
+        if group.is_kept and not group.is_idle:
             self.ddl.apply(statement, namespace, group)
         if not group.is_begun or group.is_standalone:
             self._end(group)
