@@ -44,6 +44,9 @@ class Versions(Encoders):
             self._parsed[header] = table, fastavro.parse_schema(schema)
         return self._parsed[header]
 
+    def table_of(self, frame: Frame) -> TableSchema:
+        return self._shape(frame[0])[0]
+
     def change(self, frame: Frame) -> Change:
         """Logical types stay what they are on the wire: numbers reach further than `datetime`."""
         table, schema = self._shape(frame[0])

@@ -29,6 +29,8 @@ LAND = {"trigger_seconds": 0.5}
 TRIED_AGAIN = ("SourceLostError", "SnapshotGoneError", "SparkError")
 START_SECONDS = 120.0
 POLL_SECONDS = 0.15
+#: so often those who wait look, also if the lake has nothing new
+LOOK_SECONDS = 0.5
 PARTS = ("extractor", "merger", "spark")
 
 
@@ -147,13 +149,19 @@ class OneSource:
             return lake.at(gsn).state(table).arrow(con)
 
     def wait(self, what: str, check: Callable[[], Any], seconds: float) -> Any:
-        """`check` is asked a few times a second: the services need the processor more."""
+        """`check` is asked when the lake has something new, and now and then: the services need the processor more."""
+        seen, looked_at = -1, 0.0
 
         def up_and_checked() -> Any:
+            nonlocal seen, looked_at
             self.keep_up()
-            if not (found := check()):
+            lake = self.lake()
+            gsn = -1 if lake is None else lake.gsn
+            if gsn == seen and time.monotonic() < looked_at + LOOK_SECONDS:
                 time.sleep(POLL_SECONDS)
-            return found
+                return None
+            seen, looked_at = gsn, time.monotonic()
+            return check()
 
         return wait_until(what, up_and_checked, seconds)
 

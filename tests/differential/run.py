@@ -151,12 +151,12 @@ class Run:
             self.report.reasons[step.name] = errors[-1][:150]
         else:
             self.report.done[step.name] += 1
-        self._record(self.kind.is_quiet(step))
+        self._record(self.kind.is_quiet(step), lambda table: self.kind.has_to_do_with(step, table))
 
-    def _record(self, is_quiet: bool = False) -> None:
+    def _record(self, is_quiet: bool = False, touches: Callable[[str], bool] = lambda _: False) -> None:
         with self.report.timed("reading the database"):
             self._state = self.kind.state()
-            self._history.record(2 * self._number, self._state, is_quiet)
+            self._history.record(2 * self._number, self._state, is_quiet, touches)
 
     def _act(self, action: str) -> None:
         verb, _, what = action.partition(" ")

@@ -68,7 +68,8 @@ class History:
     """What every table held at each marker.
 
     Step n writes marker 2n with its transaction. A step of several transactions writes 2n - 1 before them: with that
-    marker only tables that the step did not change are known.
+    marker only tables that the step has nothing to do with are known. Being the same before and after it is not enough:
+    rows may come and go in between.
     """
 
     def __init__(self) -> None:
@@ -78,10 +79,16 @@ class History:
         #: the same of tables that were made then; one that only got another name is in the log all the time
         self._born: set[tuple[str, int]] = set()
         self._lives: set[Any] = {None}
+        #: (table, marker): the step before this marker has to do with it
+        self._touched: set[tuple[str, int]] = set()
 
-    def record(self, marker: int, state: State, is_quiet: bool = False) -> None:
-        """`is_quiet`: what the last step did may be in no log."""
+    def record(
+        self, marker: int, state: State, is_quiet: bool = False, touches: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """`is_quiet`: what the last step did may be in no log. `touches`: tables that it may change for a while."""
         for table in {*state, *self._of}:
+            if touches(table):
+                self._touched.add((table, marker))
             markers, states = self._of.setdefault(table, ([], []))
             now = state.get(table)
             if not states or states[-1] != now or _life(states[-1]) != _life(now):
@@ -96,7 +103,7 @@ class History:
     def at(self, table: str, marker: int) -> TableState | None:
         """None: it was not there, or nobody knows what it held."""
         known = self._entry(table, marker - marker % 2)
-        if marker % 2 and known != self._entry(table, marker + 1):
+        if marker % 2 and (known != self._entry(table, marker + 1) or (table, marker + 1) in self._touched):
             return None
         return None if known is None else self._of[table][1][known]
 
@@ -173,6 +180,10 @@ class Kind(ABC):
     def state(self) -> State:
         """Every captured table, as it is now."""
 
+    def shapes(self) -> State:
+        """The same, as far as steps are made of it: rows need not be read."""
+        return self.state()
+
     @abstractmethod
     def execute(self, step: Step, number: int) -> list[str]:
         """Runs it with its markers; what the database refused."""
@@ -196,6 +207,10 @@ class Kind(ABC):
     def may_refuse(self, said: str) -> Step | None:
         """A refusal that is right by what the database is, whatever step made it so: a step that has its `repair`."""
         return None
+
+    def has_to_do_with(self, step: Step, table: str) -> bool:
+        """Whether the step may change this table, also if it is the same afterwards."""
+        return table.rpartition(".")[2] in "\n".join(map(str, step.statements))
 
     def is_dropped(self, table: str) -> bool:
         """There was such a table, and there is none now that the source is to capture. False: not looked at."""

@@ -117,6 +117,32 @@ def test_parent_that_is_not_captured_names_its_children_stale(mysql_database: My
 
 
 @_BEFORE_9_6
+def test_parent_without_a_database_is_in_the_database_of_its_child(mysql_database: MysqlDatabase) -> None:
+    """Whichever the session is in."""
+    outside = MysqlDatabase(mysql_database.server)
+    try:
+        mysql_database.execute(_PARENT, "INSERT INTO parent VALUES (1, 10, 'a')")
+        with reading(mysql_database, foreign_key_actions="recopy") as read:
+            outside.execute(_CHILD.replace("TABLE child", f"TABLE {mysql_database.name}.child"))
+            mysql_database.execute("INSERT INTO child VALUES (7, 1)", "DELETE FROM parent")
+            read.new()
+            assert set(read.stale) == _stale(mysql_database, "child")
+    finally:
+        outside.drop()
+
+
+@_BEFORE_9_6
+def test_parent_whose_column_has_another_name_names_its_children_stale(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute(
+        _PARENT, _CODED, "INSERT INTO parent VALUES (1, 10, 'a')", "INSERT INTO coded VALUES (1, 10)"
+    )
+    with reading(mysql_database, foreign_key_actions="recopy") as read:
+        mysql_database.execute("ALTER TABLE parent CHANGE code number int", "UPDATE parent SET number = 11")
+        read.new()
+        assert set(read.stale) == _stale(mysql_database, "coded", "parent")
+
+
+@_BEFORE_9_6
 def test_rolled_back_delete_of_a_parent_names_nothing(mysql_database: MysqlDatabase) -> None:
     mysql_database.execute(_PARENT, _CHILD, "INSERT INTO parent VALUES (1, 10, 'a')")
     with reading(mysql_database, foreign_key_actions="recopy") as read:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pymysql
 import pytest
 from tests.integration.mysql.reading import Read, reading
 from tests.mysql import MARIADBS, MYSQLS, NEWEST_FIRST, MysqlDatabase, NewMysql, run
@@ -244,3 +245,19 @@ def test_database_with_a_dot_in_its_name_is_refused(mysql_server: object, mysql_
             pass
     finally:
         odd.drop()
+
+
+@_ONLY_MARIADB
+def test_alter_in_two_phases_counts_when_it_has_succeeded(mysql_database: MysqlDatabase) -> None:
+    """The log has its start, and then its end: also where it failed, and the table is what it was."""
+    two = "SET SESSION binlog_alter_two_phase = ON"
+    mysql_database.execute(_ORDERS, "CREATE TABLE other (id int PRIMARY KEY)")
+    with reading(mysql_database) as read:
+        mysql_database.execute("INSERT INTO orders VALUES (1, 1), (2, 1)")
+        with pytest.raises(pymysql.IntegrityError):
+            mysql_database.execute(two, "ALTER TABLE orders ADD UNIQUE (n), RENAME TO others, ALGORITHM = COPY")
+        assert _ops(read) == [("c", "orders"), ("c", "orders")]
+        assert not read.stale
+        mysql_database.execute(two, "ALTER TABLE orders RENAME TO others, ALGORITHM = COPY")
+        assert _ops(read) == [("t", "orders")]
+        assert set(read.stale) == {f"{mysql_database.name}.others"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from lowwater.codec.table import INT32, Column, TableSchema
@@ -234,6 +235,23 @@ def test_reset_source_closes_copies_under_way_and_copies_all_tables_again() -> N
     assert (closing.chunks, closing.replaces) == (0, chunk.copy)
     assert (again.chunks, again.low) == (1, Order.mark(3))
     assert reset.copies["n.t"].generation == 1
+
+
+def test_table_that_was_dropped_before_a_reset_is_named_as_stale() -> None:
+    """Its DROP is in a part of the log that nobody reads: its old rows would stay for good."""
+    database, landed = Database(), Landed()
+    first = Session(database, landed)
+    first.step()
+    known = [*first.copies.copies.values()]
+    known.append(replace(known[0], table="n.gone"))
+    encoders = cast(RegisteredEncoders, database)
+    reset = Copies("s", cast(Source, database), known, landed, encoders, HEADERS, lambda _: "", 1)
+    said = b"".join(body for _, body in reset.pending_stale.take())
+    assert b"n.gone" in said
+    assert b"there is no such table" in said
+    reset.plan(Order.mark(3))
+    again = Copies("s", cast(Source, database), list(reset.copies.values()), landed, encoders, HEADERS, lambda _: "", 1)
+    assert not again.pending_stale, "once"
 
 
 def test_stale_table_is_named_at_once_and_copied_when_the_marks_are_there() -> None:

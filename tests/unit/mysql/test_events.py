@@ -429,3 +429,22 @@ def test_a_large_group_lies_on_disk_and_can_be_read_twice(tmp_path: Path, log: L
     once = list(transaction.changes)
     assert once == list(transaction.changes)
     assert len(once) == transaction.count == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "is_idle"),
+    [
+        ("05 00 00 00 00 00 00 00 00 00 00 00 29 12 0a 00 00 00 00", True),  # START ALTER
+        ("06 00 00 00 00 00 00 00 00 00 00 00 29 14 05 00 00 00 00 00 00 00 0a 00 00 00", False),  # COMMIT ALTER
+        ("0a 00 00 00 00 00 00 00 00 00 00 00 29 18 09 00 00 00 00 00 00 00 0c 00 00 00", True),  # ROLLBACK ALTER
+        ("0b 00 00 00 00 00 00 00 00 00 00 00 0c 10 0d 00 00 00 00", False),
+        ("0b 00 00 00 00 00 00 00 00 00 00 00 0c 00 00 00 00 00 00", False),  # as 10.11 has it
+        ("0b 00 00 00 00 00 00 00 00 00 00 00 2b 02 00 00 00 00 00 00 00 02 00 00 00 00", True),  # with a commit id
+        ("0b 00 00 00 00 00 00 00 00 00 00 00 40 01 00 00 00 02 01 61 62 63 02", True),  # behind an XA's name
+    ],
+)
+def test_phases_of_an_alter_that_do_nothing_to_a_table(body: str, is_idle: bool) -> None:
+    """As MariaDB 11.8 wrote them, but for the last two."""
+    data = bytes.fromhex(body)
+    e = struct.pack("<IBIIIH", SECONDS, ev.MARIA_GTID, 1, ev.HEADER + len(data), 0, 0) + data
+    assert ev.maria_gtid(e).is_idle is is_idle

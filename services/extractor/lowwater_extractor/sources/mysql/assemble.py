@@ -8,6 +8,7 @@ The one exception is XA: its rows come in a group at XA PREPARE, and count only 
 from __future__ import annotations
 
 import struct
+import traceback
 import zlib
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -133,7 +134,9 @@ class Assembler:
                 else:
                     self._feed(e, kind)
         except (struct.error, IndexError, KeyError, ValueError) as error:
-            raise self._corrupt(f"an event that ends too soon, or is not what it says: {e[:64].hex(' ')}") from error
+            raise self._corrupt(
+                f"an event that ends too soon, or is not what it says ({_place_of(error)}): {e[:64].hex(' ')}"
+            ) from error
         except (CodecError, LogUnknownError, LogCorruptError) as error:
             error.source, error.thread = error.source or self._source, THREAD
             error.position = error.position or f"{self.file}:{self.position}"
@@ -373,7 +376,7 @@ class Assembler:
         # a table may have another shape from here on, and other keys
         self._maps.clear()
         self._parents.clear()
-        if group.is_kept:
+        if group.is_kept and not group.is_idle:
             self.ddl.apply(statement, namespace, group)
         if not group.is_begun or group.is_standalone:
             self._end(group)
@@ -474,3 +477,9 @@ class Assembler:
             what, source=self._source, thread=THREAD, position=f"{self.file}:{self.position}",
             hint="the log contradicts itself: restart the source; if it comes again, report it",
         )  # fmt: skip
+
+
+def _place_of(error: Exception) -> str:
+    """Where in the code, for a report. The error's own text stays out of it: it may hold a value."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {last.name}, line {last.lineno}"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pymysql.connections import Connection
 
-from lowwater.errors import LogUnknownError, StartRefusedError
+from lowwater.errors import LogUnknownError, SourceLostError, StartRefusedError
 from lowwater_extractor.sources.mysql import table_map as tm
 from lowwater_extractor.sources.mysql.config import MysqlConfig
 from lowwater_extractor.sources.mysql.connect import Rows, connect, query
+from lowwater_extractor.sources.mysql.effects import Name
 from lowwater_extractor.sources.mysql.server import Server, look
 from lowwater_extractor.sources.mysql.table_map import TableMap, WireColumn
 from lowwater_extractor.sources.mysql.types import BINARY_COLLATION
@@ -23,7 +24,7 @@ WHERE TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 
 ORDER BY 1, 2"""
 _COLUMNS = """
 SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, COLLATION_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,
-       DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, COLUMN_DEFAULT, EXTRA, IS_NULLABLE
+       DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, COLUMN_DEFAULT, EXTRA, IS_NULLABLE, COLUMN_KEY
 FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys') AND {where}
 ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"""
@@ -31,6 +32,8 @@ _KEYS = """
 SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.STATISTICS
 WHERE INDEX_NAME = 'PRIMARY' AND {where} ORDER BY TABLE_SCHEMA, TABLE_NAME, SEQ_IN_INDEX"""
 _ONE = "TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+#: so often a table that is altered at this very moment is looked at
+_LOOKS_MAX = 20
 
 _PLAIN = {
     "tinyint": tm.TINY, "smallint": tm.SHORT, "mediumint": tm.INT24, "int": tm.LONG, "bigint": tm.LONGLONG,
@@ -43,6 +46,19 @@ _BLOBS = {"tinytext": 1, "text": 2, "mediumtext": 3, "longtext": 4, "tinyblob": 
 _GEOMETRIES = ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
                "geometrycollection", "geomcollection")  # fmt: skip
 _LABEL = re.compile(r"'((?:[^'\\]|''|\\.)*)'")
+
+
+class _Look(NamedTuple):
+    """What three answers say of a table."""
+
+    name: Name
+    kind: str
+    columns: list[tuple[Any, ...]]
+    key: list[str]
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self.columns) and {row[0] for row in self.columns if row[-1] == "PRI"} == set(self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +123,44 @@ class DatabaseCatalogue:
     def _tables(
         self, where: str, values: tuple[str, ...], is_meant: Callable[[str], bool] = lambda _: True
     ) -> list[CatalogueTable]:
-        columns: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
-        for namespace, table, *rest in self.ask(_COLUMNS.format(where=where), *values):
-            columns.setdefault((namespace, table), []).append(tuple(rest))
-        keys: dict[tuple[str, str], list[str]] = {}
-        for namespace, table, column in self.ask(_KEYS.format(where=where), *values):
-            keys.setdefault((namespace, table), []).append(column)
         found = []
-        for namespace, table, kind in self.ask(_TABLES.format(where=where), *values):
-            if not is_meant(f"{namespace}.{table}"):
-                continue
-            rows = columns.get((namespace, table), [])
+        for (namespace, table), kind, rows, key_names in self._looked_at(where, values, is_meant):
             names = [row[0] for row in rows]
-            key = tuple(names.index(name) for name in keys.get((namespace, table), ()))
+            key = tuple(names.index(name) for name in key_names)
             wires = tuple(self._wire(f"{namespace}.{table}", row) for row in rows)
             map_ = TableMap(namespace, table, wires, is_full=True, key=key)
-            nullable = frozenset(row[0] for row in rows if row[-1] == "YES")
+            nullable = frozenset(row[0] for row in rows if row[-2] == "YES")
             found.append(CatalogueTable(map_, kind, nullable))
         return found
+
+    def _looked_at(self, where: str, values: tuple[str, ...], is_meant: Callable[[str], bool]) -> list[_Look]:
+        """Tables, columns and keys are asked one after the other, and a table may be altered in between: then its parts
+        do not fit each other, and it is looked at again. What is the same twice is so: a unique index counts as a key
+        among the columns, and not among the keys."""
+        before: list[_Look] = []
+        for _ in range(_LOOKS_MAX):
+            looks = self._look(where, values, is_meant)
+            torn = [look for look in looks if not look.is_whole]
+            if not torn or torn == before:
+                return [look for look in looks if look.columns]
+            before = torn
+        raise SourceLostError(
+            f"{before[0].name[0]}.{before[0].name[1]} was altered each time that it was looked at, "
+            f"{_LOOKS_MAX} times", source=self._source, hint="it is tried again",
+        )  # fmt: skip
+
+    def _look(self, where: str, values: tuple[str, ...], is_meant: Callable[[str], bool]) -> list[_Look]:
+        columns: dict[Name, list[tuple[Any, ...]]] = {}
+        for namespace, table, *rest in self.ask(_COLUMNS.format(where=where), *values):
+            columns.setdefault((namespace, table), []).append(tuple(rest))
+        keys: dict[Name, list[str]] = {}
+        for namespace, table, column in self.ask(_KEYS.format(where=where), *values):
+            keys.setdefault((namespace, table), []).append(column)
+        return [
+            _Look((namespace, table), kind, columns.get((namespace, table), []), keys.get((namespace, table), []))
+            for namespace, table, kind in self.ask(_TABLES.format(where=where), *values)
+            if is_meant(f"{namespace}.{table}")
+        ]
 
     def _wire(self, where: str, row: tuple[Any, ...]) -> WireColumn:
         name, data_type, column_type, collation, precision, scale, fraction, octets, *_ = row

@@ -73,7 +73,8 @@ class Ddl:
             self._move(table, self._full(effect.new_name, namespace), group)
             return
         for key in effect.keys:
-            self._new_key(ChildKey(table, self._full(key.parent, namespace), key))
+            # a parent without a database is in the child's, not in the session's
+            self._new_key(ChildKey(table, self._full(key.parent, effect.table[0] or namespace), key))
         if not self._tables.is_captured(table):
             return
         if effect.is_versioned:

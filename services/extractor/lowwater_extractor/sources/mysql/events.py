@@ -51,6 +51,8 @@ ARTIFICIAL = 0x20
 _IGNORABLE_FLAG = 0x80
 # of MariaDB's GTIDs
 _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128
+# of the byte behind them
+_START_ALTER, _ROLLBACK_ALTER = 2, 8
 
 _U32 = struct.Struct("<I").unpack_from
 _HEADER = struct.Struct("<IBIIIH").unpack_from
@@ -74,6 +76,8 @@ class Gtid(NamedTuple):
     #: MariaDB needs no BEGIN behind it
     is_begun: bool = False
     is_xa: bool = False
+    #: MariaDB's log may have the start of an ALTER, and its end if it has failed: neither does anything to a table
+    is_idle: bool = False
 
 
 class Query(NamedTuple):
@@ -204,9 +208,14 @@ def maria_gtid(e: bytes) -> Gtid:
     head = header(e)
     number, domain, flags = struct.unpack_from("<QIB", e, HEADER)
     is_standalone = bool(flags & _STANDALONE)
+    at = HEADER + 13 + (8 if flags & _GROUP_COMMIT else 0)
+    if flags & (_PREPARED_XA | _COMPLETED_XA):
+        at += 6 + e[at + 4] + e[at + 5]
+    more = e[at] if at < len(e) else 0
     return Gtid(
         f"{domain}-{head.server}-{number}", head.timestamp * 1_000_000, is_standalone,
         is_begun=not is_standalone, is_xa=bool(flags & _PREPARED_XA),
+        is_idle=bool(more & (_START_ALTER | _ROLLBACK_ALTER)),
     )  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 
 
 class Group:
-    __slots__ = ("frames", "gtid", "is_begun", "is_covered", "is_standalone", "is_xa", "large", "size", "stale",
-                 "ts_us")  # fmt: skip
+    __slots__ = ("frames", "gtid", "is_begun", "is_covered", "is_idle", "is_standalone", "is_xa", "large", "size",
+                 "stale", "ts_us")  # fmt: skip
 
     def __init__(self, found: Gtid, *, is_covered: bool = False) -> None:
         self.gtid = found.gtid
@@ -19,6 +19,7 @@ class Group:
         self.is_standalone = found.is_standalone
         self.is_begun = found.is_begun
         self.is_xa = found.is_xa
+        self.is_idle = found.is_idle
         #: it was read before, and is read again for what XA holds
         self.is_covered = is_covered
         self.frames: list[Frame] = []

@@ -49,9 +49,11 @@ class Parent:
         at += 2 * size
         if count != len(self._codes):
             return self._updates
-        columns = {key: [self._places[name.lower()] for name in key.key.columns] for key in self._updates}
-        left = dict(columns)
-        found: list[ChildKey] = []
+        columns = {key: [self._places.get(name.lower()) for name in key.key.columns] for key in self._updates}
+        # one that does not say its columns, or whose columns have other names by now, may refer to any
+        left = {key: [i for i in places if i is not None] for key, places in columns.items()}
+        left = {key: places for key, places in left.items() if places and len(places) == len(columns[key])}
+        found = [key for key in self._updates if key not in left]
         while at < end and left:
             before, at = self._read(old)(e, at)
             after, at = self._read(new)(e, at)
