@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,12 +62,27 @@ class Report:
     refused_by_database: Counter[str] = field(default_factory=Counter)
     #: the last reason for each
     reasons: dict[str, str] = field(default_factory=dict)
+    #: where the time went
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[what] += time.monotonic() - started
+
+    @property
+    def times(self) -> str:
+        return "seconds of " + ", ".join(f"{what} {seconds:.0f}" for what, seconds in sorted(self.seconds.items()))
 
     def __str__(self) -> str:
         lines = [
             f"{self.steps} steps, {self.statements} statements, {self.checks} checks: {self.tables_compared} tables "
             f"at the newest gsn and {self.versions_compared} at older ones compared, {self.unreadable.total()} older "
             f"not readable, {self.noticed_late} as before what is in no log, {len(self.refusals)} refusals",
+            self.times,
             "done: " + ", ".join(f"{name} {count}" for name, count in sorted(self.done.items())),
         ]
         lines += [f"refused {count} of {count + self.done[name]} {name}, as: {self.reasons[name]}"
@@ -121,10 +137,12 @@ class Run:
         self.report.steps += 1
         self.report.statements += max(1, len(step.statements))
         if step.action:
-            self._act(step.action)
+            with self.report.timed("fleet"):
+                self._act(step.action)
             self.report.done[step.name] += 1
             return
-        errors = self.kind.execute(step, self._number)
+        with self.report.timed("statements"):
+            errors = self.kind.execute(step, self._number)
         if errors:
             self.report.refused_by_database[step.name] += 1
             self.report.reasons[step.name] = errors[-1][:150]
@@ -133,7 +151,8 @@ class Run:
         self._record(self.kind.is_quiet(step))
 
     def _record(self, is_quiet: bool = False) -> None:
-        self._state = self.kind.state()
+        with self.report.timed("state"):
+            self._state = self.kind.state()
         self._history.record(2 * self._number, self._state, is_quiet)
 
     def _act(self, action: str) -> None:
@@ -169,7 +188,8 @@ class Run:
         if (refusal := self._pass()) is not None:
             self._after_refusal(refusal)
         try:
-            self._compare_newest(OPEN_SECONDS if self.kind.has_open() else READABLE_SECONDS)
+            with self.report.timed("newest"):
+                self._compare_newest(OPEN_SECONDS if self.kind.has_open() else READABLE_SECONDS)
         except DifferentialError as error:
             if error.category != NOT_READABLE or not self.kind.has_open():
                 raise
@@ -177,9 +197,11 @@ class Run:
             self._record()
             self._pass()
             self._compare_newest(READABLE_SECONDS)
-        self._compare_older(versions)
+        with self.report.timed("older"):
+            self._compare_older(versions)
         self._since_check = 0
         self.report.checks += 1
+        print(f"check {self.report.checks} after {self.report.statements} statements: {self.report.times}", flush=True)
 
     def _pass(self) -> str | None:
         """Waits until the lake has passed the marker; what the source has refused instead."""
@@ -196,7 +218,8 @@ class Run:
                 return bool(stopped) or self._marker() == wanted
 
             try:
-                self._wait(f"the lake to pass marker {wanted}", has_passed, seconds, "stalled")
+                with self.report.timed("landing"):
+                    self._wait(f"the lake to pass marker {wanted}", has_passed, seconds, "stalled")
                 break
             except DifferentialError:
                 if seconds == LAND_SECONDS:

@@ -75,7 +75,8 @@ class History:
         for table in {*state, *self._of}:
             markers, states = self._of.setdefault(table, ([], []))
             now = state.get(table)
-            if not states or states[-1] != now:
+            # kinds give the same object again for what did not change
+            if not states or (states[-1] is not now and states[-1] != now):
                 if is_quiet:
                     self._quiet.add((table, len(states)))
                 markers.append(marker)

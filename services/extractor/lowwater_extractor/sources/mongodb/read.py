@@ -45,6 +45,9 @@ def read_chunk(
             f"{chunk.table} was planned with other columns than it is read with", source=source,
             hint="were the rules for columns changed? ask for a new copy: `lowwater source copy`",
         )  # fmt: skip
+    if bounds.shape.id_type is None:
+        # it had no document when it was planned: all that it has by now comes by the stream
+        return
     client = connect(config, source)
     try:
         for data in _batches(client, source, chunk, bounds):

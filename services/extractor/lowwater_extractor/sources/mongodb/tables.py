@@ -119,6 +119,11 @@ class Table:
         """A document of it was seen."""
         return self._shape.id_type is not None
 
+    def created(self) -> None:
+        """It can be read as soon as it is there, also without a document."""
+        if not self.is_known:
+            self._ready()
+
     def refresh(self) -> None:
         """A sample may have grown it meanwhile."""
         shape = self._shapes.get(self.name)
