@@ -7,6 +7,7 @@ from typing import Any
 
 import bson
 import pytest
+from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 from hypothesis import given, settings
@@ -275,9 +276,23 @@ def test_a_collection_that_is_renamed_is_emptied_and_the_other_is_to_be_copied()
     assert again.stale.found == reading.tables.stale.found
 
 
-def test_an_id_of_another_type_stops_the_source_and_says_where() -> None:
+def test_an_id_of_another_type_makes_the_column_json() -> None:
+    reading = Reading()
+    reading.batch(event(2_000, doc={"_id": 1}), event(2_001, doc={"_id": "x"}), event(2_002, doc={"_id": 2}))
+    reading.batch()
+    assert [after for _, _, _, after in _changes(reading)] == [(1, None), ('"x"', None), ("2", None)]
+
+
+def test_an_id_of_another_type_before_a_change_makes_it_one_of_json() -> None:
+    reading = Reading()
+    reading.batch(event(2_000, "replace", {"_id": 1}, before={"_id": Decimal128("1")}), until=token(2_004, 0))
+    assert _changes(reading) == [("u", "shop.orders", ('{"$numberDecimal":"1"}', None), ("1", None))]
+
+
+def test_an_id_of_another_type_stops_a_source_without_copies_and_says_where() -> None:
+    config = CONFIG.model_copy(update={"copy_tables": False})
     with pytest.raises(CodecError, match="another type") as refused:
-        Reading().batch(event(2_000, doc={"_id": 1}), event(2_001, doc={"_id": "x"}))
+        Reading(config=config).batch(event(2_000, doc={"_id": 1}), event(2_001, doc={"_id": "x"}))
     assert (refused.value.source, refused.value.position) == ("s", "0.2001")
 
 

@@ -23,7 +23,7 @@ from lowwater_extractor.sources.mongodb import raw_bson as rb
 from lowwater_extractor.sources.mongodb.chunks import Bounds
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.connect import Client, as_source_error, connect, damaged_answer
-from lowwater_extractor.sources.mongodb.shapes import Hidden, RowReader
+from lowwater_extractor.sources.mongodb.shapes import Hidden, OtherIdError, RowReader
 from lowwater_extractor.sources.mongodb.tokens import timestamp
 
 #: documents of one answer; the server also cuts it at 16 MB
@@ -52,7 +52,11 @@ def read_chunk(
     try:
         for data in _batches(client, source, chunk, bounds):
             with rb.named_damage(source, chunk.table):
-                rows = _documents(reader, data)
+                try:
+                    rows = _documents(reader, data)
+                except OtherIdError as error:
+                    # it came since the plan, which looked at the types: the stream will tell of it
+                    raise SnapshotGoneError(error.what, source=source, hint="a new plan comes") from error
             yield _built(rows, columns, schema, chunk.table)
     finally:
         client.close()

@@ -17,7 +17,7 @@ import structlog
 from lowwater.codec.table import TableSchema
 from lowwater.errors import LogGapError, LowwaterError, SourceLostError
 from lowwater.positions import Order
-from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
+from lowwater_extractor.source import Encoders, Polled, SeenVersions, ThreadMark, ThreadState
 from lowwater_extractor.sources.mongodb import metrics
 from lowwater_extractor.sources.mongodb.assemble import THREAD, Assembler, place_of
 from lowwater_extractor.sources.mongodb.change_cursor import ChangeCursor, database_of
@@ -107,7 +107,7 @@ class MongoStream:
         self._client = client
         self._announce = resume is None
         self._space = SpillSpace(config.spill_directory)
-        self.seen: dict[str, TableSchema] = {}
+        self.seen: dict[str, TableSchema] = SeenVersions()
         self._tables = CapturedTables(config, source, shapes, encoders, self.seen)
         self._assembler = Assembler(source, self._tables, self._space, config.spill_bytes_max)
         if resume is not None and resume.next_token:
