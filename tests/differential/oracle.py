@@ -147,11 +147,13 @@ class Oracle(Kind):
             self._cluster.delete(transaction, table, self._rows[table].pop(key), thread)
         elif verb == "insert many":
             new = [row for row in rest[0] if row[0] not in self._rows[table]]
-            self._cluster.insert_many(transaction, table, new)
+            if new:
+                self._cluster.insert_many(transaction, table, new)
             self._rows[table] |= {row[0]: row for row in new}
         else:
             gone = [self._rows[table].pop(number) for number in sorted(self._rows[table]) if number % 3 == key]
-            self._cluster.delete_many(transaction, table, gone)
+            if gone:
+                self._cluster.delete_many(transaction, table, gone)
 
     def _shift(self, transaction: Transaction, table: str, by: int, is_rising: bool) -> None:
         """One UPDATE of all keys: Oracle looks at uniqueness when the statement ends, and takes rows in any order."""
@@ -270,7 +272,10 @@ class Oracle(Kind):
 
     @makes(1.5)
     def xa(self, rng: random.Random, state: State) -> Step:
-        return Step("XA", ("xa", *self._work(rng, state, 4)), is_atomic=False)
+        """Its branches are transactions of one SCN: which changed a row first is in no commit (docs/oracle.md)."""
+        work = {(table, key): (verb, table, key, row, thread) for verb, table, key, row, thread in
+                self._work(rng, state, 4) if row is None or row[0] == key}  # fmt: skip
+        return Step("XA", ("xa", *work.values()), is_atomic=False)
 
     @makes(0.7)
     def large(self, rng: random.Random, state: State) -> Step:

@@ -17,9 +17,12 @@ FIRST_TABLES = ("plain", "wide", "named", "every_type", ODD, "parent", "child0",
 COLUMN_NAMES = ("added", "Added2", "a", "b", "c", "v", "_seq", "x.y", "é", "_op")
 TYPES = ("INTEGER", "TEXT", "REAL", "BLOB", "NUMERIC", "", "VARCHAR(20)", "DOUBLE", "BOOLEAN")
 #: the log does not say the old key
-UPSERTS = (r"(?i)upsert", r"(?i)conflict")
-NO_KEY = (r"(?i)primary key", r"(?i)without a key", r"(?i)no key")
-NO_FIT = (r"(?i)does not fit", r"(?i)types", r"(?i)column")
+UPSERTS = (r"an upsert has changed a row, and Turso does not tell which key it had before",)
+NO_KEY = (r"has no primary key: its rows cannot be told apart",)
+NO_FIT = (
+    r"main\.plain\.a: .* in a column that is published as",
+    r"main\.plain\.a .*: a value that does not fit its type",
+)
 ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT")
 
 
