@@ -47,7 +47,7 @@ class Oracle(Kind):
             directory, THREADS, tables=(MARKER, *TABLES), history_file=False, log_bytes=1 << 16,
             piece_bytes_max=2000, migrate_bytes=500, noise=7,
         )  # fmt: skip
-        self._rows: dict[str, dict[int, Row]] = {table.full_name: {} for table in (MARKER, *TABLES)}
+        self.rows: dict[str, dict[int, Row]] = {table.full_name: {} for table in (MARKER, *TABLES)}
         #: rows of each table when they were last read, and what was made of them
         self._kept: dict[str, tuple[list[Row], TableState]] = {}
         #: of the savepoint: its place, and the rows as they were
@@ -84,7 +84,7 @@ class Oracle(Kind):
 
     def _transaction(self, statements: Sequence[Any], marker: int | None) -> list[str]:
         # all the same in every run: which thread takes it depends on the step alone
-        before = {table: dict(rows) for table, rows in self._rows.items()}
+        before = {table: dict(rows) for table, rows in self.rows.items()}
         transaction = self._begin(statements)
         try:
             for statement in statements:
@@ -92,13 +92,13 @@ class Oracle(Kind):
             if marker is not None:
                 self._set(transaction, self.marker, 1, (1, marker))
         except KeyError as error:
-            self._rows = before
+            self.rows = before
             self._cluster.rollback(transaction)
             return [f"no such row: {error}"]
         finally:
             self._cluster.heartbeat()
         if "rollback" in statements:
-            self._rows = before
+            self.rows = before
             self._cluster.rollback(transaction)
         else:
             self._cluster.commit(transaction)
@@ -112,22 +112,22 @@ class Oracle(Kind):
 
     def _set(self, transaction: Transaction, table: str, key: int, row: Row, thread: int | None = None) -> None:
         """Inserts or updates."""
-        old = self._rows[table].pop(key, None)
+        old = self.rows[table].pop(key, None)
         if old is None:
             self._cluster.insert(transaction, table, row, thread)
         else:
             self._cluster.update(transaction, table, old, row, thread)
-        self._rows[table][row[0]] = row
+        self.rows[table][row[0]] = row
 
     def _apply(self, transaction: Transaction, statement: Any) -> None:
         if statement in ("rollback", "xa"):
             return
         if statement == "savepoint":
-            kept = {table: dict(rows) for table, rows in self._rows.items()}
+            kept = {table: dict(rows) for table, rows in self.rows.items()}
             self._saved = (self._cluster.savepoint(transaction), kept)
             return
         if statement == "rollback to":
-            place, self._rows = self._saved
+            place, self.rows = self._saved
             self._cluster.rollback_to(transaction, place)
             return
         verb, table, key, *rest = statement
@@ -136,41 +136,41 @@ class Oracle(Kind):
             return
         if verb == "truncate":
             self._cluster.truncate(transaction, table, key)
-            self._rows[table] = {}
+            self.rows[table] = {}
             return
         thread = rest[1] if len(rest) > 1 and transaction.xa and self._cluster.instances[rest[1]].alive else None
         if verb == "set":
-            if rest[0][0] != key and rest[0][0] in self._rows[table]:
+            if rest[0][0] != key and rest[0][0] in self.rows[table]:
                 raise KeyError(f"{rest[0][0]} is taken")
             self._set(transaction, table, key, rest[0], thread)
         elif verb == "delete":
-            self._cluster.delete(transaction, table, self._rows[table].pop(key), thread)
+            self._cluster.delete(transaction, table, self.rows[table].pop(key), thread)
         elif verb == "insert many":
-            new = [row for row in rest[0] if row[0] not in self._rows[table]]
+            new = [row for row in rest[0] if row[0] not in self.rows[table]]
             if new:
                 self._cluster.insert_many(transaction, table, new)
-            self._rows[table] |= {row[0]: row for row in new}
+            self.rows[table] |= {row[0]: row for row in new}
         else:
-            gone = [self._rows[table].pop(number) for number in sorted(self._rows[table]) if number % 3 == key]
+            gone = [self.rows[table].pop(number) for number in sorted(self.rows[table]) if number % 3 == key]
             if gone:
                 self._cluster.delete_many(transaction, table, gone)
 
     def _shift(self, transaction: Transaction, table: str, by: int, is_rising: bool) -> None:
         """One UPDATE of all keys: Oracle looks at uniqueness when the statement ends, and takes rows in any order."""
-        rows = self._rows[table]
+        rows = self.rows[table]
         moved = [(rows[key], (key + by, *rows[key][1:])) for key in sorted(rows, reverse=not is_rising)]
         if moved:
             self._cluster.update_many(transaction, table, moved)
-        self._rows[table] = {row[0]: row for _, row in moved}
+        self.rows[table] = {row[0]: row for _, row in moved}
 
     def _control(self, statement: Any) -> str:
         what, *arguments = statement
         try:
             if what == "add_table":
-                if f"APP.{arguments[0]}" in self._rows:
+                if f"APP.{arguments[0]}" in self.rows:
                     return "it is there"
                 self._cluster.add_table(_table(arguments[0]))
-                self._rows[f"APP.{arguments[0]}"] = {}
+                self.rows[f"APP.{arguments[0]}"] = {}
             elif what == "system":
                 transaction = self._cluster.begin(*arguments, system=True)
                 self._cluster.insert(transaction, "APP.PLAIN", _row(random.Random(1), 7))
@@ -191,7 +191,7 @@ class Oracle(Kind):
 
     def state(self) -> State:
         found = {}
-        for name, rows in self._rows.items():
+        for name, rows in self.rows.items():
             kept = self._kept.get(name)
             # by identity: 0.0 and -0.0 are equal
             if kept is not None and len(kept[0]) == len(rows) and all(map(operator.is_, kept[0], rows.values())):
@@ -233,7 +233,7 @@ class Oracle(Kind):
         return found
 
     @makes(10)
-    def rows(self, rng: random.Random, state: State) -> Step:
+    def some_rows(self, rng: random.Random, state: State) -> Step:
         return Step("rows", tuple(self._work(rng, state, rng.choice([1, 2, 5]))))
 
     @makes(2)

@@ -21,7 +21,7 @@ from tests.server_versions import record
 SHORT = Plan(statements=80, check_every=20, versions=6, shrink_seconds=300)
 #: files are merged, and history older than some minutes is folded: what that gives must be equal, too
 KEPT = {"compact_seconds": 5, "retention_hours": 0.1, "grace_hours": 0.05}
-LONG = Plan(statements=20_000, check_every=150, versions=16, fleet_share=0.015, lake=KEPT, shrink_seconds=1800)
+LONG = Plan(statements=20_000, check_every=150, versions=8, fleet_share=0.015, lake=KEPT, shrink_seconds=1800)
 
 
 def _drive(kind: str, plan: Plan, default: int, kafka: EmbeddedKafka, directory: Path, servers: Servers) -> None:
