@@ -14,7 +14,7 @@ from tests.differential.workload import Row
 from lowwater_extractor.source import SourceTransaction
 from lowwater_extractor.sources import open_source
 
-STEPS = 60
+STEPS = 40
 
 
 class Reading:
@@ -57,7 +57,7 @@ def _written(row: Row) -> Row:
     return tuple(None if value in ("", b"") else value for value in row)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_random_workload_is_read_as_written(tmp_path: Path, seed: int) -> None:
     kind, rng = Oracle(tmp_path), random.Random(seed)
     reading = Reading(kind)
