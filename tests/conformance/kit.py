@@ -136,7 +136,11 @@ def _row(row: dict[str, Any] | None) -> tuple[Any, ...] | None:
 
 
 def _plain(value: Any) -> Any:
-    return (value - _EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value
+    if not isinstance(value, dt.datetime):
+        return value
+    # a local time has no zone
+    at = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+    return (at - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 @dataclass

@@ -5,6 +5,7 @@ There is nothing to copy from a simulation, and nothing to begin again with: cap
 
 from __future__ import annotations
 
+import operator
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -41,8 +42,14 @@ class Oracle(Kind):
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._cluster = Cluster(directory, THREADS, tables=(MARKER, *TABLES), history_file=False, log_bytes=1 << 16)
-        self._rows: dict[str, dict[int, Row]] = {table.full_name: {} for table in (MARKER, *TABLES)}
+        # rows in several pieces, rows that leave their block, records of something else in between
+        self._cluster = Cluster(
+            directory, THREADS, tables=(MARKER, *TABLES), history_file=False, log_bytes=1 << 16,
+            piece_bytes_max=2000, migrate_bytes=500, noise=7,
+        )  # fmt: skip
+        self.rows: dict[str, dict[int, Row]] = {table.full_name: {} for table in (MARKER, *TABLES)}
+        #: rows of each table when they were last read, and what was made of them
+        self._kept: dict[str, tuple[list[Row], TableState]] = {}
         #: of the savepoint: its place, and the rows as they were
         self._saved: tuple[int, dict[str, dict[int, Row]]] = (0, {})
 
@@ -67,8 +74,8 @@ class Oracle(Kind):
         if step.is_atomic:
             return self._transaction(step.statements, 2 * number)
         self.mark(2 * number - 1)
-        if "xa" in step.statements:
-            # the branches commit one by one, each with a gsn of its own
+        if "xa" in step.statements or step.statements[0][0] == "truncate":
+            # the branches commit one by one, each with a gsn of its own; DDL has a transaction of its own
             errors = self._transaction(step.statements, None)
         else:
             errors = [error for statement in step.statements if (error := self._control(statement))]
@@ -77,7 +84,7 @@ class Oracle(Kind):
 
     def _transaction(self, statements: Sequence[Any], marker: int | None) -> list[str]:
         # all the same in every run: which thread takes it depends on the step alone
-        before = {table: dict(rows) for table, rows in self._rows.items()}
+        before = {table: dict(rows) for table, rows in self.rows.items()}
         transaction = self._begin(statements)
         try:
             for statement in statements:
@@ -85,13 +92,13 @@ class Oracle(Kind):
             if marker is not None:
                 self._set(transaction, self.marker, 1, (1, marker))
         except KeyError as error:
-            self._rows = before
+            self.rows = before
             self._cluster.rollback(transaction)
             return [f"no such row: {error}"]
         finally:
             self._cluster.heartbeat()
         if "rollback" in statements:
-            self._rows = before
+            self.rows = before
             self._cluster.rollback(transaction)
         else:
             self._cluster.commit(transaction)
@@ -105,48 +112,65 @@ class Oracle(Kind):
 
     def _set(self, transaction: Transaction, table: str, key: int, row: Row, thread: int | None = None) -> None:
         """Inserts or updates."""
-        old = self._rows[table].pop(key, None)
+        old = self.rows[table].pop(key, None)
         if old is None:
             self._cluster.insert(transaction, table, row, thread)
         else:
             self._cluster.update(transaction, table, old, row, thread)
-        self._rows[table][row[0]] = row
+        self.rows[table][row[0]] = row
 
     def _apply(self, transaction: Transaction, statement: Any) -> None:
         if statement in ("rollback", "xa"):
             return
         if statement == "savepoint":
-            kept = {table: dict(rows) for table, rows in self._rows.items()}
+            kept = {table: dict(rows) for table, rows in self.rows.items()}
             self._saved = (self._cluster.savepoint(transaction), kept)
             return
         if statement == "rollback to":
-            place, self._rows = self._saved
+            place, self.rows = self._saved
             self._cluster.rollback_to(transaction, place)
             return
         verb, table, key, *rest = statement
+        if verb == "shift":
+            self._shift(transaction, table, key, is_rising=rest[0])
+            return
+        if verb == "truncate":
+            self._cluster.truncate(transaction, table, key)
+            self.rows[table] = {}
+            return
         thread = rest[1] if len(rest) > 1 and transaction.xa and self._cluster.instances[rest[1]].alive else None
         if verb == "set":
-            if rest[0][0] != key and rest[0][0] in self._rows[table]:
+            if rest[0][0] != key and rest[0][0] in self.rows[table]:
                 raise KeyError(f"{rest[0][0]} is taken")
             self._set(transaction, table, key, rest[0], thread)
         elif verb == "delete":
-            self._cluster.delete(transaction, table, self._rows[table].pop(key), thread)
+            self._cluster.delete(transaction, table, self.rows[table].pop(key), thread)
         elif verb == "insert many":
-            new = [row for row in rest[0] if row[0] not in self._rows[table]]
-            self._cluster.insert_many(transaction, table, new)
-            self._rows[table] |= {row[0]: row for row in new}
+            new = [row for row in rest[0] if row[0] not in self.rows[table]]
+            if new:
+                self._cluster.insert_many(transaction, table, new)
+            self.rows[table] |= {row[0]: row for row in new}
         else:
-            gone = [self._rows[table].pop(number) for number in sorted(self._rows[table]) if number % 3 == key]
-            self._cluster.delete_many(transaction, table, gone)
+            gone = [self.rows[table].pop(number) for number in sorted(self.rows[table]) if number % 3 == key]
+            if gone:
+                self._cluster.delete_many(transaction, table, gone)
+
+    def _shift(self, transaction: Transaction, table: str, by: int, is_rising: bool) -> None:
+        """One UPDATE of all keys: Oracle looks at uniqueness when the statement ends, and takes rows in any order."""
+        rows = self.rows[table]
+        moved = [(rows[key], (key + by, *rows[key][1:])) for key in sorted(rows, reverse=not is_rising)]
+        if moved:
+            self._cluster.update_many(transaction, table, moved)
+        self.rows[table] = {row[0]: row for _, row in moved}
 
     def _control(self, statement: Any) -> str:
         what, *arguments = statement
         try:
             if what == "add_table":
-                if f"APP.{arguments[0]}" in self._rows:
+                if f"APP.{arguments[0]}" in self.rows:
                     return "it is there"
                 self._cluster.add_table(_table(arguments[0]))
-                self._rows[f"APP.{arguments[0]}"] = {}
+                self.rows[f"APP.{arguments[0]}"] = {}
             elif what == "system":
                 transaction = self._cluster.begin(*arguments, system=True)
                 self._cluster.insert(transaction, "APP.PLAIN", _row(random.Random(1), 7))
@@ -167,16 +191,24 @@ class Oracle(Kind):
 
     def state(self) -> State:
         found = {}
-        for name, rows in self._rows.items():
-            if name == self.marker:
-                found[name] = TableState(("ID", "N"), Counter(rows.values()), (compare.same, compare.same))
+        for name, rows in self.rows.items():
+            kept = self._kept.get(name)
+            # by identity: 0.0 and -0.0 are equal
+            if kept is not None and len(kept[0]) == len(rows) and all(map(operator.is_, kept[0], rows.values())):
+                found[name] = kept[1]
                 continue
-            names = tuple(column for column, _ in _TYPES)
-            # Oracle's empty text is a null
-            made = [tuple(make(None if v in ("", b"") else v) for make, v in zip(_OF_LAKE, row, strict=True))
-                    for row in rows.values()]  # fmt: skip
-            found[name] = TableState(names, Counter(made), _OF_LAKE, sorted(rows))
+            self._kept[name] = list(rows.values()), self._read(name, rows)
+            found[name] = self._kept[name][1]
         return found
+
+    def _read(self, name: str, rows: dict[int, Row]) -> TableState:
+        if name == self.marker:
+            return TableState(("ID", "N"), Counter(rows.values()), (compare.same, compare.same))
+        names = tuple(column for column, _ in _TYPES)
+        # Oracle's empty text is a null
+        made = [tuple(make(None if v in ("", b"") else v) for make, v in zip(_OF_LAKE, row, strict=True))
+                for row in rows.values()]  # fmt: skip
+        return TableState(names, Counter(made), _OF_LAKE, sorted(rows))
 
     def close(self) -> None:
         self._cluster.close()
@@ -201,7 +233,7 @@ class Oracle(Kind):
         return found
 
     @makes(10)
-    def rows(self, rng: random.Random, state: State) -> Step:
+    def some_rows(self, rng: random.Random, state: State) -> Step:
         return Step("rows", tuple(self._work(rng, state, rng.choice([1, 2, 5]))))
 
     @makes(2)
@@ -214,7 +246,20 @@ class Oracle(Kind):
         swap = [("set", table, one, _row(rng, -999)), ("set", table, other, _row(rng, one)),
                 ("set", table, -999, _row(rng, other))]  # fmt: skip
         shift = [("set", table, key, _row(rng, key + 1)) for key in sorted(keys, reverse=True)[:50]]
-        return Step("moved keys", tuple(rng.choice([swap, shift])))
+        by, back = rng.choice([1, 2, -1]), rng.choice([1, -1])
+        one = [("shift", table, by, rng.random() < 0.7)]
+        several = [*one, *self._work(rng, state, 2), ("shift", table, back, rng.random() < 0.7)]
+        return Step("moved keys", tuple(rng.choice([swap, shift, one, several])))
+
+    @makes(1)
+    def truncate(self, rng: random.Random, state: State) -> Step:
+        table = self._table_of(rng, state)
+        owner, _, name = table.partition(".")
+        text = rng.choice([
+            f"TRUNCATE TABLE {table}", f'truncate /* nightly */ table "{owner}"."{name}" reuse storage',
+            f"TRUNCATE\nTABLE {name} -- all of it\n DROP STORAGE",
+        ])  # fmt: skip
+        return Step("truncate", (("truncate", table, text),), is_atomic=False)
 
     @makes(2)
     def savepoints(self, rng: random.Random, state: State) -> Step:
@@ -227,7 +272,10 @@ class Oracle(Kind):
 
     @makes(1.5)
     def xa(self, rng: random.Random, state: State) -> Step:
-        return Step("XA", ("xa", *self._work(rng, state, 4)), is_atomic=False)
+        """Its branches are transactions of one SCN: which changed a row first is in no commit (docs/oracle.md)."""
+        work = {(table, key): (verb, table, key, row, thread) for verb, table, key, row, thread in
+                self._work(rng, state, 4) if row is None or row[0] == key}  # fmt: skip
+        return Step("XA", ("xa", *work.values()), is_atomic=False)
 
     @makes(0.7)
     def large(self, rng: random.Random, state: State) -> Step:

@@ -121,7 +121,10 @@ class Turso(TursoSteps):
         return ""
 
     def end_open(self) -> None:
-        pass
+        """A source that starts from scratch is refused if its config names a table that is gone: it is made."""
+        there = {name for (name,) in self._file.ask("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        for name in sorted((self._wanted or set()) - there):
+            self._file.do(f"CREATE TABLE {quoted(name)} (id INTEGER PRIMARY KEY, v TEXT)")
 
     # -- what it holds -----------------------------------------------------------------------------------
 

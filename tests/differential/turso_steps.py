@@ -17,9 +17,12 @@ FIRST_TABLES = ("plain", "wide", "named", "every_type", ODD, "parent", "child0",
 COLUMN_NAMES = ("added", "Added2", "a", "b", "c", "v", "_seq", "x.y", "é", "_op")
 TYPES = ("INTEGER", "TEXT", "REAL", "BLOB", "NUMERIC", "", "VARCHAR(20)", "DOUBLE", "BOOLEAN")
 #: the log does not say the old key
-UPSERTS = (r"(?i)upsert", r"(?i)conflict")
-NO_KEY = (r"(?i)primary key", r"(?i)without a key", r"(?i)no key")
-NO_FIT = (r"(?i)does not fit", r"(?i)types", r"(?i)column")
+UPSERTS = (r"an upsert has changed a row, and Turso does not tell which key it had before",)
+NO_KEY = (r"has no primary key: its rows cannot be told apart",)
+NO_FIT = (
+    r"main\..*\.a: .* in a column that is published as",
+    r"main\..*\.a .*: a value that does not fit its type",
+)
 ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT")
 
 
@@ -207,7 +210,9 @@ class TursoSteps(Kind):
     def misfit(self, rng: random.Random, state: State) -> Step:
         """SQLite takes it; the column's type in the lake does not."""
         bad = "UPDATE plain SET a = 'text' WHERE id = (SELECT min(id) FROM plain)"
-        repair = ("UPDATE plain SET a = 1 WHERE typeof(a) = 'text'",)
+        # by now the table may have another name
+        names = (*FIRST_TABLES, "made1", "made2", "made3")
+        repair = tuple(f"UPDATE {q(name)} SET a = 1 WHERE typeof(a) = 'text'" for name in names)
         return Step("value that does not fit", (bad,), refusals=NO_FIT, repair=repair)
 
     # -- columns, tables ---------------------------------------------------------------------------------

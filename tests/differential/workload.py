@@ -91,7 +91,8 @@ class History:
                 self._touched.add((table, marker))
             markers, states = self._of.setdefault(table, ([], []))
             now = state.get(table)
-            if not states or states[-1] != now or _life(states[-1]) != _life(now):
+            # kinds give the same object again for what did not change
+            if not states or (states[-1] is not now and (states[-1] != now or _life(states[-1]) != _life(now))):
                 if is_quiet:
                     self._quiet.add((table, len(states)))
                 if _life(now) not in self._lives:

@@ -37,6 +37,7 @@ from lowwater_extractor.encoders import RegisteredEncoders
 from lowwater_extractor.source import (
     Frame,
     PlannedTable,
+    SeenVersions,
     Source,
     SourceTransaction,
     StaleTable,
@@ -48,6 +49,8 @@ from lowwater_extractor.source import (
 from lowwater_extractor.stale import PendingStale, control_frame
 
 STEP_SECONDS = 0.2
+#: the chunks of a copy that is not to be finished
+NEVER_WHOLE = (1 << 31) - 1
 #: tables that are planned in one step: the stream goes on in between
 TABLES_PER_STEP = 200
 
@@ -99,6 +102,8 @@ class Copies:
                 self.pending_stale.add(copy.table, "it was gone when the source began again")
         #: tables whose copy will not be finished, because they are gone or are not to be copied any more
         self._given_up = given_up_tables(tables, self.copies, landed)
+        #: tables that are not to be planned before the marks are there: see `look_at_versions`
+        self._not_before: dict[str, Order] = {}
         #: an operator's words about tables that are not there
         self._refused: set[str] = set()
         #: by request: the tables that one for all tables is for
@@ -163,21 +168,27 @@ class Copies:
         self.copies[word.table] = replace(copy, request=word.request)
         self.is_changed = True
 
-    def look_at_versions(self, seen: Mapping[str, TableSchema]) -> None:
-        """`seen`: each table's last version in the stream."""
-        for table, version in seen.items():
+    def look_at_versions(self, seen: Mapping[str, TableSchema], at: Order) -> None:
+        """`seen`: each table's last version in the stream, which has been read up to `at`.
+
+        Changes before the statement that made a version are rows without what it gave them: a copy whose `low` is
+        below them would have them lie over its rows. So none is planned before the marks are at `at`.
+        """
+        versions = seen.take() if isinstance(seen, SeenVersions) else seen.items()
+        for table, version in versions:
             if self._looked_at.get(table) is version:
                 continue
             self._looked_at[table] = version
             copy = self.copies.get(table)
             if copy is None:
-                self._look_at_new(table)
+                self._look_at_new(table, at)
                 continue
             new = int(schema_id_of(self._encoders.encoder(version).header))
             last = copy.seen_schema_id or copy.schema_id
             if copy.is_cancelled or last == new:
                 continue
             if why := self._why_copy(table, last, new):
+                self._not_before[table] = at
                 self._want(table, why)
             else:
                 self.copies[table] = replace(copy, seen_schema_id=new)
@@ -195,9 +206,10 @@ class Copies:
             return "its rows were changed together with its columns"
         return ""
 
-    def _look_at_new(self, table: str) -> None:
+    def _look_at_new(self, table: str, at: Order) -> None:
         """Made since this session began. Some of its rows may be in no log: those that it was made with."""
         if table not in self._wanted and any(known.full_name == table for known in self._source.tables_to_copy()):
+            self._not_before[table] = at
             self._want(table, "it is new")
 
     def announce_stale(self, stale: Mapping[str, StaleTable]) -> None:
@@ -224,27 +236,43 @@ class Copies:
         self._wanted[table] = request
         if is_stale:
             self.pending_stale.add(table, why)
+            self._take_back(table)
+
+    def _take_back(self, table: str) -> None:
+        """Its copy is not right any more. The position says so, too: a new session copies it, whatever it is shown."""
+        copy = self.copies.get(table)
+        if copy is None or copy.is_cancelled:
+            return
+        if copy.is_copied:
+            self._wanted[table] = self._wanted[table] or copy.request
+            del self.copies[table]
+        else:
+            self.copies[table] = replace(copy, chunks=NEVER_WHOLE)
+        self.is_changed = True
 
     # -- planning ----------------------------------------------------------------------------------------
 
-    def plan(self, mark: Order) -> list[Chunk]:
+    def plan(self, mark: Order, *, is_at_end: bool) -> list[Chunk]:
         """Chunks to publish now, with `copies` as the position then has them.
 
         `mark`: the lowest of the threads' marks. What lies at or below it can be seen by every read from now on.
+        `is_at_end`: all that the log had then was read, and no transaction was open.
         """
         self._landed.poll()
         for open_ in list(self._views):
             self._look_after(open_)
         waiting = {table for open_ in self._views for table in open_.waiting}
-        if new := [table for table in self._wanted if table not in waiting]:
+        is_early = {t for t, at in self._not_before.items() if mark < at or (mark == at and not is_at_end)}
+        if new := [table for table in self._wanted if table not in waiting and table not in is_early]:
             _log.info("a view of the database is opened", source=self._name, tables=len(new))
             self._views.append(_Open(self._source.begin_view(new), set(new)))
         found: list[Chunk] = []
         for open_ in self._views:
             # a table that is not wanted any more was cancelled after the view had been asked for it
-            tables = [
-                planned for planned in open_.view.plan(TABLES_PER_STEP) if planned.table.full_name in self._wanted
-            ]
+            found_tables = open_.view.plan(TABLES_PER_STEP)
+            # one that is altered since the view was asked for it is left to another view
+            open_.waiting -= {planned.table.full_name for planned in found_tables} & is_early
+            tables = [p for p in found_tables if p.table.full_name in self._wanted.keys() - is_early]
             self._encoders.announce([self._encoders.versioned(planned.table) for planned in tables if planned.chunks])
             for planned in tables:
                 name = planned.table.full_name
@@ -257,6 +285,7 @@ class Copies:
     def _gone(self, open_: _Open, table: str) -> list[Chunk]:
         _log.warning("there is no such table to copy", source=self._name, table=table)
         self._refused.add(self._wanted.pop(table))
+        self._not_before.pop(table, None)
         open_.waiting.discard(table)
         before = self.copies.pop(table, None)
         return [] if before is None or before.is_over else [self._closing(before)]
@@ -274,6 +303,7 @@ class Copies:
         schema_id = int(schema_id_of(self._encoders.encoder(table).header))
         before = self.copies.get(name)
         copy = uuid.uuid4().hex[:16]
+        self._not_before.pop(name, None)
         request = self._wanted.pop(name) or (before.request if before else "")
         self.copies[name] = TableCopy(
             name, copy, count, schema_id, low, high, is_copied=False, request=request, generation=self._generation,

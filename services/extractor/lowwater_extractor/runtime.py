@@ -229,18 +229,20 @@ class _Session:
         copies = self._copies
         if copies is None:
             return
-        self._compare_versions(copies)
+        self._compare_versions(copies, polled.marks)
         copies.announce_stale(polled.stale)
         if copies.pending_stale and polled.transactions:
             published = {thread: self._publisher.published(thread) for thread in polled.marks}
             is_new = any(t.order > published.get(t.thread, ORDER_MIN) for t in polled.transactions)
             if is_new:
                 polled.transactions = put_in_front(polled.transactions, copies.pending_stale.take(), published)
+                self._publisher.set_copies(copies.copies.values())
 
-    def _compare_versions(self, copies: Copies) -> None:
+    def _compare_versions(self, copies: Copies, marks: Mapping[int, ThreadMark]) -> None:
+        """`marks`: of the last poll, which may not be published yet."""
         if self._encoders.asked != self._asked:
             self._asked = self._encoders.asked
-            copies.look_at_versions(self._stream.seen)
+            copies.look_at_versions(self._stream.seen, max(mark.order for mark in marks.values()))
 
     def _publish(self, polled: Polled) -> None:
         self._publisher.note(polled.notes)
@@ -261,15 +263,16 @@ class _Session:
 
     def _look_after(self, copies: Copies) -> None:
         copies.request(self._control.fold.get("source", self._name).control.copies)
-        self._compare_versions(copies)
-        mark = min(mark.order for mark in self._publisher.marks.values())
+        self._compare_versions(copies, self._marks)
+        marks = self._publisher.marks.values()
+        mark = min(mark.order for mark in marks)
         copies.look_at_stale(self._stale, mark)
         if copies.pending_stale:
             self._announce(copies)
             if copies.pending_stale:
                 # there is no place for it yet; nothing is planned before it is said
                 return
-        chunks = copies.plan(mark)
+        chunks = copies.plan(mark, is_at_end=all(mark.at_end for mark in marks))
         if chunks or copies.is_changed:
             copies.is_changed = False
             self._publisher.plan_copies(chunks, copies.copies.values())

@@ -43,6 +43,22 @@ class ThreadMark(NamedTuple):
     free_orders: int = 1
 
 
+class SeenVersions(dict[str, TableSchema]):
+    """Each table's last version in the stream; and all since `take`, in order: one poll may meet several of a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._new: list[tuple[str, TableSchema]] = []
+
+    def __setitem__(self, name: str, version: TableSchema) -> None:
+        super().__setitem__(name, version)
+        self._new.append((name, version))
+
+    def take(self) -> list[tuple[str, TableSchema]]:
+        found, self._new = self._new, []
+        return found
+
+
 @dataclass(slots=True)
 class SourceTransaction:
     """A committed transaction, with its changes in order."""

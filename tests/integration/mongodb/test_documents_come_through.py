@@ -17,7 +17,6 @@ from tests.mongodb import MongoDatabase
 from tests.unit.mongodb.documents import BY_HAND, VALUES, document, element
 
 from lowwater.codec.rules import ColumnRules, Mask
-from lowwater.errors import CodecError
 
 
 def _rows(table: Any) -> list[dict[str, Any]]:
@@ -123,15 +122,29 @@ def test_ids_of_several_types_are_copied_and_streamed_as_json(mongo: MongoDataba
     assert sorted(map(str, map(json_util.loads, streamed))) == sorted(map(str, ids))
 
 
-def test_an_id_of_another_type_stops_the_source(mongo: MongoDatabase) -> None:
+def test_an_id_of_another_type_makes_the_column_json_in_stream_and_copy(mongo: MongoDatabase) -> None:
     mongo.create("keys")
-    with reading(mongo) as read:
-        mongo.db.keys.insert_one({"_id": 1})
+    with reading(mongo, sample_documents=1) as read:
+        mongo.db.keys.insert_many([{"_id": n} for n in range(50)])
+        read.new()
         mongo.db.keys.insert_one({"_id": "x"})
-        with pytest.raises(CodecError, match="another type") as refused:
-            read.new()
-    assert refused.value.source
-    assert "ids_as_json" in (refused.value.hint or "")
+        (change,) = read.one()
+        assert (change.after or {})["_id"] == '"x"'
+        assert {row["_id"] for row in _rows(copied(read, f"{mongo.name}.keys"))} == {'"x"', *map(str, range(50))}
+
+
+def test_a_copy_looks_at_both_ends_of_the_ids(mongo: MongoDatabase) -> None:
+    """A sample of one document would not find the one that is of another type."""
+    mongo.create("keys")
+    mongo.db.keys.insert_many([{"_id": n} for n in range(200)] + [{"_id": ObjectId()}])
+    with reading(mongo, sample_documents=1) as read:
+        assert len(_rows(copied(read, f"{mongo.name}.keys"))) == 201
+
+
+def test_an_empty_collection_is_copied_with_no_rows(mongo: MongoDatabase) -> None:
+    mongo.create("empty")
+    with reading(mongo) as read:
+        assert copied(read, f"{mongo.name}.empty").num_rows == 0
 
 
 def test_what_a_copy_finds_beyond_its_version_is_in_the_rest(mongo: MongoDatabase) -> None:

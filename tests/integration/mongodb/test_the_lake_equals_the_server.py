@@ -12,7 +12,7 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 from tests.integration.mongodb.lake import Lake
-from tests.integration.mongodb.reading import Read, reading, source_of
+from tests.integration.mongodb.reading import Read, copied, reading, source_of
 from tests.mongodb import IMAGES, MongoDatabase, NewMongo
 from tests.unit.mongodb.documents import VALUES
 
@@ -318,18 +318,53 @@ def test_another_set_of_the_same_name_is_another_incarnation(new_mongo: NewMongo
 # -- images and sizes ----------------------------------------------------------------------------------------
 
 
-def test_images_that_were_off_for_a_moment_stop_the_source_by_name(mongo: MongoDatabase) -> None:
+OFF = {"changeStreamPreAndPostImages": {"enabled": False}}
+
+
+def test_images_that_were_off_for_a_moment_make_their_collection_stale(mongo: MongoDatabase) -> None:
+    mongo.create("a", "b")
+    mongo.db.a.insert_one({"_id": 1})
+    mongo.db.b.insert_one({"_id": 1})
+    with reading(mongo) as read:
+        mongo.db.command({"collMod": "a", **OFF})
+        mongo.db.a.update_one({"_id": 1}, {"$set": {"x": 1}})
+        mongo.db.command({"collMod": "a", **IMAGES})
+        mongo.db.b.update_one({"_id": 1}, {"$set": {"x": 1}})
+        mongo.db.a.update_one({"_id": 1}, {"$set": {"x": 2}})
+        found = read.new()
+        assert [change.after["x"] for (change,) in found if change.after] == [1, 2]
+        assert set(read.stale) == {f"{mongo.name}.a"}
+        assert "image" in read.stale[f"{mongo.name}.a"].reason
+        assert copied(read, f"{mongo.name}.a")["x"].to_pylist() == [2]
+
+
+def test_images_that_were_turned_off_are_turned_on_again_where_they_are_ours_to_manage(mongo: MongoDatabase) -> None:
+    mongo.create("a")
+    mongo.db.a.insert_one({"_id": 1})
+    with reading(mongo, manage_images=True) as read:
+        mongo.db.command({"collMod": "a", **OFF})
+        mongo.db.a.update_one({"_id": 1}, {"$set": {"x": 1}})
+        assert read.new() == []
+        assert set(read.stale) == {f"{mongo.name}.a"}
+        mongo.db.a.update_one({"_id": 1}, {"$set": {"x": 2}})
+        assert [change.after["x"] for change in read.one() if change.after] == [2]
+
+
+def test_images_that_are_off_stop_the_source_until_they_are_on_and_it_goes_on_from_there(mongo: MongoDatabase) -> None:
     mongo.create("a")
     mongo.db.a.insert_one({"_id": 1})
     with reading(mongo) as read:
-        mongo.db.command({"collMod": "a", "changeStreamPreAndPostImages": {"enabled": False}})
+        resume = read.mark.resume
+        mongo.db.command({"collMod": "a", **OFF})
         mongo.db.a.update_one({"_id": 1}, {"$set": {"x": 1}})
-        mongo.db.command({"collMod": "a", **IMAGES})
-        with pytest.raises(LogGapError) as refused:
+        with pytest.raises(StartRefusedError, match="changeStreamPreAndPostImages") as refused:
             read.new()
-        assert "changeStreamPreAndPostImages" in (refused.value.hint or "")
         assert (refused.value.source, refused.value.thread) == ("conformance", 1)
         assert refused.value.position
+    mongo.db.command({"collMod": "a", **IMAGES})
+    with reading(mongo, resume=resume) as read:
+        assert read.new() == []
+        assert set(read.stale) == {f"{mongo.name}.a"}
 
 
 def test_a_document_near_the_limit_comes_through_or_stops_the_source_by_name(mongo: MongoDatabase) -> None:

@@ -66,17 +66,17 @@ def _copies(known: Sequence[TableCopy] = (), landed: Landed | None = None) -> Co
 
 def test_one_that_is_planned_is_closed_and_stays_so_over_a_restart() -> None:
     copies = _copies()
-    planned = copies.plan(AT)
+    planned = copies.plan(AT, is_at_end=True)
     assert [chunk.chunk for chunk in planned] == [1, 2]
     copies.request([CANCEL])
-    (closing,) = copies.plan(AT)
+    (closing,) = copies.plan(AT, is_at_end=True)
     assert (closing.chunks, closing.replaces) == (0, planned[0].copy)
     assert copies.is_changed
     kept = list(copies.copies.values())
     assert (kept[0].is_cancelled, kept[0].request) == (True, "stop")
     again = _copies(kept)
     again.request([CANCEL])
-    assert again.plan(AT) == []
+    assert again.plan(AT, is_at_end=True) == []
     assert not again.is_any_whole
     assert again.status() == {"tables": 0, "copied": 0, "waiting": 0}
 
@@ -84,7 +84,7 @@ def test_one_that_is_planned_is_closed_and_stays_so_over_a_restart() -> None:
 def test_one_that_was_not_planned_yet_never_is() -> None:
     copies = _copies()
     copies.request([CANCEL])
-    assert copies.plan(AT) == []
+    assert copies.plan(AT, is_at_end=True) == []
     assert copies.copies[NAME].is_cancelled
 
 
@@ -93,14 +93,14 @@ def test_the_copy_before_stays_readable_where_only_the_next_one_is_cancelled() -
     copies = _copies([done])
     copies.request([CopyRequest(NAME, "again", "")])
     copies.request([CANCEL])
-    assert copies.plan(AT) == []
+    assert copies.plan(AT, is_at_end=True) == []
     assert (copies.copies[NAME].is_copied, copies.copies[NAME].is_cancelled) == (True, False)
 
 
 def test_another_word_begins_it_anew() -> None:
     copies = _copies([TableCopy(NAME, "old", 2, 7, AT, AT, is_copied=False, request="stop", is_cancelled=True)])
     copies.request([CopyRequest(NAME, "again", "")])
-    copies.plan(AT)
-    assert [chunk.replaces for chunk in copies.plan(AT)] in ([], ["", ""])
+    copies.plan(AT, is_at_end=True)
+    assert [chunk.replaces for chunk in copies.plan(AT, is_at_end=True)] in ([], ["", ""])
     assert copies.copies[NAME].request == "again"
     assert not copies.copies[NAME].is_cancelled

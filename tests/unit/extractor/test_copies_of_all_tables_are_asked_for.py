@@ -18,18 +18,18 @@ def test_every_table_is_copied_again_once_also_after_a_restart() -> None:
     landed = Landed()
     landed.whole.add("c1")
     copies = _copies([DONE], landed)
-    assert copies.plan(AT) == []
+    assert copies.plan(AT, is_at_end=True) == []
     copies.request([ALL])
-    planned = copies.plan(AT)
+    planned = copies.plan(AT, is_at_end=True)
     assert [chunk.chunk for chunk in planned] == [1, 2]
     copies.request([ALL])
-    assert copies.plan(AT) == []
+    assert copies.plan(AT, is_at_end=True) == []
     kept = copies.copies[NAME]
     assert kept.request == "begin-1"
     landed.whole.add(kept.copy)
     again = _copies([replace(kept, is_copied=True)], landed)
     again.request([ALL])
-    assert again.plan(AT) == []
+    assert again.plan(AT, is_at_end=True) == []
 
 
 def test_a_request_for_one_table_counts_before_one_for_all() -> None:
@@ -37,7 +37,7 @@ def test_a_request_for_one_table_counts_before_one_for_all() -> None:
     landed.whole.add("c1")
     copies = _copies([replace(DONE, request="mine")], landed)
     copies.request([ALL, CopyRequest(NAME, "mine", "of an operator")])
-    assert copies.plan(AT) == []
+    assert copies.plan(AT, is_at_end=True) == []
 
 
 def test_a_request_for_all_tables_takes_the_place_of_those_before_it() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from lowwater.codec.table import INT32, Column, TableSchema
+from lowwater.codec.avro import change_schema
+from lowwater.codec.table import INT32, INT64, Column, TableSchema
 from lowwater.codec.wire import header
 from lowwater.ids import SchemaId
 from lowwater.positions import ORDER_MAX, ORDER_MIN, Order
@@ -15,6 +17,7 @@ from lowwater_extractor.copies import Copies
 from lowwater_extractor.encoders import RegisteredEncoders
 from lowwater_extractor.source import (
     PlannedTable,
+    SeenVersions,
     Source,
     SourceTransaction,
     StaleTable,
@@ -104,7 +107,7 @@ class Session:
         self.stale = self.copies.pending_stale.take()
 
     def step(self) -> list[Chunk]:
-        return self.copies.plan(Order.mark(self.database.mark))
+        return self.copies.plan(Order.mark(self.database.mark), is_at_end=True)
 
     def is_shown(self) -> bool:
         self.copies.ask_ends(cast(Stream, self.database))
@@ -184,14 +187,79 @@ def test_a_table_that_is_made_since_the_session_began_is_copied_too() -> None:
     database, landed = Database(), Landed()
     database.tables_to_copy = list  # type: ignore[method-assign]
     session = Session(database, landed)
-    session.copies.look_at_versions({"n.t": TABLE})
+    session.copies.look_at_versions({"n.t": TABLE}, Order.mark(0))
     assert session.step() == [], "nobody wants it copied"
     database.tables_to_copy = lambda: [TABLE]  # type: ignore[method-assign]
     session = Session(database, landed)
     assert len(session.step()) == 1
     session.copies.copies.clear()
-    session.copies.look_at_versions({"n.t": TABLE})
+    session.copies.look_at_versions({"n.t": TABLE}, Order.mark(0))
     assert [chunk.table for chunk in session.step()] == ["n.t"]
+
+
+def test_a_copy_for_a_new_version_is_not_planned_below_the_statement_that_made_it() -> None:
+    """Rows that were changed before it would lie over the copied ones, without what it gave them."""
+    database, landed = Database(), Landed()
+    session = Session(database, landed)
+    session.step()
+    session.copies.copies.clear()
+    session.copies.look_at_versions({"n.t": TABLE}, Order.mark(9))
+    database.mark = 5
+    assert session.step() == []
+    database.mark = 9
+    assert session.copies.plan(Order.mark(9), is_at_end=False) == [], "its transaction may not be over"
+    (chunk,) = session.step()
+    assert chunk.low == Order.mark(9)
+
+
+class Versions(Database):
+    """A second version has a column that old rows have a value in, too."""
+
+    second = replace(TABLE, version=2, columns=(*TABLE.columns, Column("filled", INT64)))
+
+    def encoder(self, table: TableSchema) -> Any:
+        return type("Encoder", (), {"header": header(SchemaId(table.version))})
+
+    def schema_of(self, schema_id: int) -> str:
+        return json.dumps(change_schema(TABLE if schema_id == 1 else self.second))
+
+    def filled_columns(self, table: str) -> set[str]:
+        return {"filled"}
+
+    def returned_columns(self, last: int, new: int) -> set[str]:
+        return set()
+
+
+def test_two_versions_of_one_poll_are_both_compared_with_a_copy_that_has_the_second_already() -> None:
+    """It was planned while the stream was before both."""
+    database, landed = Versions(), Landed()
+    copy = TableCopy("n.t", "c", 1, 2, Order.mark(1), Order.mark(1), is_copied=True)
+    encoders = cast(RegisteredEncoders, database)
+    copies = Copies("s", cast(Source, database), [copy], landed, encoders, HEADERS, database.schema_of, 0)
+    seen = SeenVersions()
+    seen["n.t"] = replace(TABLE, version=1)
+    seen["n.t"] = database.second
+    copies.look_at_versions(seen, Order.mark(9))
+    assert copies.pending_stale
+    assert "n.t" not in copies.copies, "a new session must not take it for right"
+    assert copies.plan(Order.mark(8), is_at_end=True) == []
+    assert [chunk.table for chunk in copies.plan(Order.mark(9), is_at_end=True)] == ["n.t"]
+
+
+def test_a_copy_that_is_under_way_when_its_table_becomes_stale_is_not_finished_by_a_new_session() -> None:
+    database, landed = Versions(), Landed()
+    copy = TableCopy("n.t", "c", 1, 1, Order.mark(1), Order.mark(1), is_copied=False)
+    encoders = cast(RegisteredEncoders, database)
+
+    def session(copies: Sequence[TableCopy]) -> Copies:
+        return Copies("s", cast(Source, database), copies, landed, encoders, HEADERS, database.schema_of, 0)
+
+    landed.is_whole = False
+    first = session([copy])
+    first.look_at_versions({"n.t": database.second}, Order.mark(9))
+    (kept,) = first.copies.values()
+    assert kept.chunks > 1
+    assert not kept.is_copied
 
 
 def test_a_copy_is_planned_anew_when_rows_came_without_changes_above_its_low() -> None:
@@ -231,27 +299,10 @@ def test_reset_source_closes_copies_under_way_and_copies_all_tables_again() -> N
     reset = Copies("s", cast(Source, database), known, landed, encoders, HEADERS, lambda _: "", 1)
     assert reset.pending_stale, "rows that changed since then are in no log that is read"
     reset.pending_stale.take()
-    again, closing = sorted(reset.plan(Order.mark(3)), key=lambda c: -c.chunks)
+    again, closing = sorted(reset.plan(Order.mark(3), is_at_end=True), key=lambda c: -c.chunks)
     assert (closing.chunks, closing.replaces) == (0, chunk.copy)
     assert (again.chunks, again.low) == (1, Order.mark(3))
     assert reset.copies["n.t"].generation == 1
-
-
-def test_table_that_was_dropped_before_a_reset_is_named_as_stale() -> None:
-    """Its DROP is in a part of the log that nobody reads: its old rows would stay for good."""
-    database, landed = Database(), Landed()
-    first = Session(database, landed)
-    first.step()
-    known = [*first.copies.copies.values()]
-    known.append(replace(known[0], table="n.gone"))
-    encoders = cast(RegisteredEncoders, database)
-    reset = Copies("s", cast(Source, database), known, landed, encoders, HEADERS, lambda _: "", 1)
-    said = b"".join(body for _, body in reset.pending_stale.take())
-    assert b"n.gone" in said
-    assert b"there is no such table" in said
-    reset.plan(Order.mark(3))
-    again = Copies("s", cast(Source, database), list(reset.copies.values()), landed, encoders, HEADERS, lambda _: "", 1)
-    assert not again.pending_stale, "once"
 
 
 def test_stale_table_is_named_at_once_and_copied_when_the_marks_are_there() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import bson
 import pytest
+from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from tests.conformance.kit import Encoders
 from tests.unit.mongodb.documents import encode, event, token
 
 from lowwater.codec.rules import ColumnRules
-from lowwater.errors import CodecError, LogCorruptError, LogUnknownError, MarkBrokenError
+from lowwater.errors import CodecError, LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError
 from lowwater.positions import Order
 from lowwater_extractor.sources.mongodb.assemble import Assembler
 from lowwater_extractor.sources.mongodb.config import MongoConfig
@@ -26,14 +27,17 @@ from lowwater_extractor.sources.mongodb.tokens import ClusterTime, Resume, time_
 from lowwater_extractor.spill import SpillSpace
 
 CONFIG = MongoConfig(hosts=["h"], replica_set="r", tables=["shop.*"])
+KEYS_ONLY = CONFIG.model_copy(update={"before": "key"})
 START = 1_000
 
 
 class Reading:
-    def __init__(self, tmp_path: Path | None = None, bytes_max: int = 1 << 20, encoders: Any = None) -> None:
+    def __init__(
+        self, tmp_path: Path | None = None, bytes_max: int = 1 << 20, encoders: Any = None, config: MongoConfig = CONFIG
+    ) -> None:
         self.encoders = encoders or Encoders()
-        self.shapes = Shapes(CONFIG)
-        self.tables = CapturedTables(CONFIG, "s", self.shapes, self.encoders, {})
+        self.shapes = Shapes(config)
+        self.tables = CapturedTables(config, "s", self.shapes, self.encoders, {})
         self.assembler = Assembler("s", self.tables, SpillSpace(tmp_path), bytes_max)
         self.assembler.begin(token(START, 0), ClusterTime(START - 1))
 
@@ -182,7 +186,7 @@ def test_inserts_updates_replaces_and_deletes_carry_whole_documents() -> None:
 
 
 def test_without_images_of_before_a_delete_carries_its_key() -> None:
-    reading = Reading()
+    reading = Reading(config=KEYS_ONLY)
     reading.batch(
         event(2_000, "update", _doc(1)),
         event(2_001, "delete", documentKey={"_id": 1}),
@@ -192,11 +196,39 @@ def test_without_images_of_before_a_delete_carries_its_key() -> None:
         ("u", "shop.orders", None, (1, 1, None)),
         ("d", "shop.orders", (1, None, None), None),
     ]
+    assert not reading.tables.stale.found
 
 
-def test_an_update_without_its_image_stops_the_source() -> None:
-    with pytest.raises(LogCorruptError, match=r"shop\.orders.*without fullDocument"):
-        Reading().batch(event(2_000, "update", documentKey={"_id": 1}))
+@pytest.mark.parametrize("config", [CONFIG, KEYS_ONLY])
+def test_an_update_without_its_image_makes_its_collection_stale(config: MongoConfig) -> None:
+    reading = Reading(config=config)
+    reading.batch(
+        event(2_000, "update", documentKey={"_id": 1}, fullDocument=None, fullDocumentBeforeChange=None),
+        event(2_001, doc=_doc(2), namespace="shop.other"),
+        until=token(2_004, 0),
+    )
+    assert [change[1] for change in _changes(reading)] == ["shop.other"]
+    assert {name: found.order for name, found in reading.tables.stale.found.items()} == {"shop.orders": Order(2_000, 1)}
+    assert reading.tables.is_image_missing
+
+
+def test_a_missing_image_of_before_makes_a_collection_stale_and_the_change_is_published() -> None:
+    reading = Reading()
+    reading.batch(
+        event(2_000, "replace", _doc(1), fullDocumentBeforeChange=None),
+        event(2_001, "delete", documentKey={"_id": 1}, fullDocumentBeforeChange=None, namespace="shop.other"),
+        until=token(2_004, 0),
+    )
+    assert [change[:2] for change in _changes(reading)] == [("u", "shop.orders"), ("d", "shop.other")]
+    assert set(reading.tables.stale.found) == {"shop.orders", "shop.other"}
+
+
+def test_a_missing_image_stops_a_source_without_copies() -> None:
+    config = CONFIG.model_copy(update={"copy_tables": False})
+    with pytest.raises(LogGapError, match=r"shop\.orders.*image") as refused:
+        Reading(config=config).batch(event(2_000, "update", documentKey={"_id": 1}, fullDocument=None))
+    assert (refused.value.source, refused.value.position) == ("s", "0.2000")
+    assert "source reset" in (refused.value.hint or "")
 
 
 def test_an_event_that_is_cut_off_stops_the_source() -> None:
@@ -244,9 +276,23 @@ def test_a_collection_that_is_renamed_is_emptied_and_the_other_is_to_be_copied()
     assert again.stale.found == reading.tables.stale.found
 
 
-def test_an_id_of_another_type_stops_the_source_and_says_where() -> None:
+def test_an_id_of_another_type_makes_the_column_json() -> None:
+    reading = Reading()
+    reading.batch(event(2_000, doc={"_id": 1}), event(2_001, doc={"_id": "x"}), event(2_002, doc={"_id": 2}))
+    reading.batch()
+    assert [after for _, _, _, after in _changes(reading)] == [(1, None), ('"x"', None), ("2", None)]
+
+
+def test_an_id_of_another_type_before_a_change_makes_it_one_of_json() -> None:
+    reading = Reading()
+    reading.batch(event(2_000, "replace", {"_id": 1}, before={"_id": Decimal128("1")}), until=token(2_004, 0))
+    assert _changes(reading) == [("u", "shop.orders", ('{"$numberDecimal":"1"}', None), ("1", None))]
+
+
+def test_an_id_of_another_type_stops_a_source_without_copies_and_says_where() -> None:
+    config = CONFIG.model_copy(update={"copy_tables": False})
     with pytest.raises(CodecError, match="another type") as refused:
-        Reading().batch(event(2_000, doc={"_id": 1}), event(2_001, doc={"_id": "x"}))
+        Reading(config=config).batch(event(2_000, doc={"_id": 1}), event(2_001, doc={"_id": "x"}))
     assert (refused.value.source, refused.value.position) == ("s", "0.2001")
 
 

@@ -49,7 +49,7 @@ def test_a_wrong_setting_is_refused_and_no_secret_is_shown(more: dict[str, Any],
 def test_one_database_is_its_own_stream_and_several_are_one() -> None:
     one = pipeline_of(MongoConfig(**GOOD), {})
     assert "allChangesForCluster" not in one[0]["$changeStream"]
-    assert one[0]["$changeStream"]["fullDocument"] == "required"
+    assert one[0]["$changeStream"]["fullDocument"] == "whenAvailable"
     assert {"ns.db": "d", "ns.coll": "c"} in one[1]["$match"]["$or"]
     assert {"to.db": "d", "to.coll": "c"} in one[1]["$match"]["$or"]
     two = pipeline_of(MongoConfig(**{**GOOD, "tables": ["d.c", "e.*"]}), {})

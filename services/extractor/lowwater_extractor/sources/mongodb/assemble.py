@@ -28,7 +28,7 @@ from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 THREAD = 1
 
 #: what changes no document that is captured
-_PASSED_OVER = {b"create", b"createIndexes", b"dropIndexes", b"modify", b"dropDatabase"}
+_PASSED_OVER = {b"createIndexes", b"dropIndexes", b"modify", b"dropDatabase"}
 
 
 def place_of(time: int) -> str:
@@ -47,6 +47,15 @@ class Captured(Protocol):
 
     def replace(self, name: str, order: Order, reason: str) -> None:
         """Other documents have got this name, which the log does not tell one by one."""
+        ...
+
+    def miss(self, name: str, order: Order) -> None:
+        """The stored image of a document that was changed is not there."""
+        ...
+
+    @property
+    def has_before(self) -> bool:
+        """Changes are read with the document as it was."""
         ...
 
 
@@ -190,17 +199,31 @@ class Assembler:
         elif kind in (b"update", b"replace"):
             table = self._table(event)
             if table is not None:
-                before, after = event.document(b"fullDocumentBeforeChange"), self._document(event, b"fullDocument")
-                if before is None:
-                    before = table.moved_from(data, self._document(event, b"documentKey"), after)
-                self._add(table.update(data, before, after, ts_us))
+                self._update(table, event)
         elif kind == b"delete":
             table = self._table(event)
             if table is not None:
-                before = event.document(b"fullDocumentBeforeChange")
+                before = self._before(table, event)
                 self._add(table.delete(data, before or self._document(event, b"documentKey"), ts_us))
         else:
             self._change_collection(event)
+
+    def _update(self, table: Table, event: Event) -> None:
+        before, after = self._before(table, event), event.document(b"fullDocument")
+        if after is None:
+            # what it became is in no log: its table is copied again
+            self._captured.miss(table.name, Order(self._time, self._place))
+            return
+        if before is None:
+            before = table.moved_from(event.data, self._document(event, b"documentKey"), after)
+        self._add(table.update(event.data, before, after, event.ts_us))
+
+    def _before(self, table: Table, event: Event) -> int | None:
+        """None: it is not asked for, or is missing; then the key has to do, and the table is copied again."""
+        found = event.document(b"fullDocumentBeforeChange")
+        if found is None and self._captured.has_before:
+            self._captured.miss(table.name, Order(self._time, self._place))
+        return found
 
     def _change_collection(self, event: Event) -> None:
         kind = event.kind
@@ -213,6 +236,10 @@ class Assembler:
                 self._emptied(name, event.ts_us)
                 old = ev.full_name(event.namespace)
                 self._captured.replace(name, Order(self._time, self._place), f"{old} was renamed to it")
+        elif kind == b"create":
+            table = self._captured.find(ev.full_name(event.namespace))
+            if table is not None:
+                table.created()
         elif kind == b"invalidate":
             self.is_invalidated = True
         elif kind not in _PASSED_OVER:

@@ -17,9 +17,11 @@ _ABOUT_DATABASES = ["dropDatabase", "invalidate"]
 
 def pipeline_of(config: MongoConfig, start: dict[str, Any]) -> list[dict[str, Any]]:
     """One stream for all collections: a transaction that comes by two streams would be two."""
+    # stored images, or null: with `required` the server would end the stream at the first one that is missing, and no
+    # stream could be begun behind it
     stream: dict[str, Any] = {
-        "fullDocument": "required",
-        "fullDocumentBeforeChange": "required" if config.before == "row" else "off",
+        "fullDocument": "whenAvailable",
+        "fullDocumentBeforeChange": "whenAvailable" if config.before == "row" else "off",
         "showExpandedEvents": True,
         **start,
     }

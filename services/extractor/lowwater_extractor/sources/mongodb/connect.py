@@ -29,10 +29,10 @@ RAW: CodecOptions[RawBSONDocument] = CodecOptions(
 _PASSING = {6, 7, 24, 43, 63, 64, 89, 91, 133, 134, 136, 150, 175, 189, 202, 234, 237, 262, 317, 358, 9001, 10107}
 _PASSING |= {11600, 11601, 11602, 13388, 13435, 13436}
 _UNAUTHORIZED, _NOT_AUTHENTICATED = 13, 18
-_NO_IMAGE, _TOO_LARGE = 47, 10334
+_TOO_LARGE = 10334
 _HISTORY_LOST = {280, 286}
 
-_RESET = "`lowwater source reset` starts capture from scratch, and all is copied again"
+RESET = "`lowwater source reset` starts capture from scratch, and all is copied again"
 
 
 def connect(config: MongoConfig, source: str) -> Client:
@@ -101,19 +101,13 @@ def as_source_error(
     code = error.code if isinstance(error, errors.OperationFailure) else None
     text = f"{what}: {_words(error)}"
     if code in _HISTORY_LOST:
-        hint = f"the oplog no longer goes back to where this source was read: enlarge it, then {_RESET}"
-        return LogGapError(text, source=source, hint=hint)
-    if code == _NO_IMAGE:
-        hint = (
-            "the image of a document is missing: changeStreamPreAndPostImages was off, or they expire too soon "
-            f"(changeStreamOptions.preAndPostImages.expireAfterSeconds). Mend that, then {_RESET}"
-        )
+        hint = f"the oplog no longer goes back to where this source was read: enlarge it, then {RESET}"
         return LogGapError(text, source=source, hint=hint)
     if code == _TOO_LARGE:
         hint = (
             "a change and its images are beyond 16 MB: set `before: key`, and resume the source. If that is set, or an "
             "update itself is as large as its document, the document cannot be captured: make it smaller, then "
-            f"{_RESET}"
+            f"{RESET}"
         )
         return SourceError(text, source=source, hint=hint)
     if code in (_UNAUTHORIZED, _NOT_AUTHENTICATED):

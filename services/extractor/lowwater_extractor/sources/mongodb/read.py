@@ -23,7 +23,7 @@ from lowwater_extractor.sources.mongodb import raw_bson as rb
 from lowwater_extractor.sources.mongodb.chunks import Bounds
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.connect import Client, as_source_error, connect, damaged_answer
-from lowwater_extractor.sources.mongodb.shapes import Hidden, RowReader
+from lowwater_extractor.sources.mongodb.shapes import Hidden, OtherIdError, RowReader
 from lowwater_extractor.sources.mongodb.tokens import timestamp
 
 #: documents of one answer; the server also cuts it at 16 MB
@@ -45,11 +45,18 @@ def read_chunk(
             f"{chunk.table} was planned with other columns than it is read with", source=source,
             hint="were the rules for columns changed? ask for a new copy: `lowwater source copy`",
         )  # fmt: skip
+    if bounds.shape.id_type is None:
+        # it had no document when it was planned: all that it has by now comes by the stream
+        return
     client = connect(config, source)
     try:
         for data in _batches(client, source, chunk, bounds):
             with rb.named_damage(source, chunk.table):
-                rows = _documents(reader, data)
+                try:
+                    rows = _documents(reader, data)
+                except OtherIdError as error:
+                    # it came since the plan, which looked at the types: the stream will tell of it
+                    raise SnapshotGoneError(error.what, source=source, hint="a new plan comes") from error
             yield _built(rows, columns, schema, chunk.table)
     finally:
         client.close()

@@ -120,3 +120,12 @@ def enable_images(client: Client, config: MongoConfig, source: str) -> None:
             command: dict[str, Any] = {"collMod": collection, _IMAGES: {"enabled": True}}
             ask(client, source, database, command)
             _log.info("images turned on", source=source, table=info.name)
+
+
+def refuse_without_images(client: Client, config: MongoConfig, source: str) -> None:
+    """StartRefusedError: captured collections have their images off now."""
+    if bare := [info for info in list_collections(client, config, source) if not info.has_images]:
+        raise StartRefusedError(
+            f"changeStreamPreAndPostImages is off: {', '.join(info.name for info in bare[:10])}", source=source,
+            hint=f"{bare[0].mend}; `lowwater source check` lists all; or set manage_images: true",
+        )  # fmt: skip

@@ -97,9 +97,18 @@ class Shape:
             ) from error
 
 
+def id_type_in(data: bytes) -> FieldType | None:
+    """Of the column `_id` for this document alone; None: it has none."""
+    return next((id_type_of(data, value) for raw, value in rb.elements(data, 0) if raw == _ID), None)
+
+
 def is_nameable(raw: bytes) -> bool:
     """Whether a field can have a column of its own."""
     return 0 < len(raw) <= NAME_BYTES_MAX and raw != REST.encode()
+
+
+class OtherIdError(CodecError):
+    """An `_id` that its column does not hold; one of JSON holds all."""
 
 
 class Grows(Exception):
@@ -148,7 +157,7 @@ class RowReader:
                         self._plain[bytes((type_,)) + name.encode()] = (place, rb.SIZES[type_], convert)
 
     def read(self, data: bytes, at: int = 0) -> list[Any]:
-        """The document that begins at `at`. Grows: it has more than the shape."""
+        """The document that begins at `at`. Grows: it has more than the shape. OtherIdError: its `_id` does not fit."""
         row = self._blank[:]
         rest: list[str] = []
         get, length = self._plain.get, rb.length
@@ -206,9 +215,9 @@ class RowReader:
 
     def _keep(self, data: bytes, name: bytes, value: Value, rest: list[str]) -> None:
         if name == _ID:
-            raise self._wrong(
-                "an `_id` of another type than those before it",
-                f"add {self.shape.name} to `ids_as_json`: its column `_id` then holds them all, and is copied anew",
+            raise OtherIdError(
+                f"{self.shape.name}: an `_id` of another type than those before it",
+                hint=f"add {self.shape.name} to `ids_as_json`: its column `_id` then holds them all",
             )
         if name in self._hidden_ahead:
             return  # masked, and without a column: no value of it was ever to be shown

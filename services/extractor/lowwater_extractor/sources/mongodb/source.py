@@ -26,6 +26,7 @@ from lowwater_extractor.sources.mongodb.server import (
     enable_images,
     list_collections,
     refuse_shard,
+    refuse_without_images,
     replica_set_id,
     set_name,
 )
@@ -106,11 +107,7 @@ class MongoDB:
                 f"not a collection, so without changes of its own: {', '.join(views)}", source=self.name,
                 hint="take it out of `tables`, or read it in the mode incremental",
             )  # fmt: skip
-        if bare := [info for info in infos if not info.has_images]:
-            raise StartRefusedError(
-                f"changeStreamPreAndPostImages is off: {', '.join(info.name for info in bare[:10])}", source=self.name,
-                hint=f"{bare[0].mend}; `lowwater source check` lists all; or set manage_images: true",
-            )  # fmt: skip
+        refuse_without_images(client, self.config, self.name)
 
     def tables_to_copy(self) -> list[TableSchema]:
         if self._is_incremental or (self.config.has_log and not self.config.copy_tables):

@@ -17,14 +17,20 @@ import structlog
 from lowwater.codec.table import TableSchema
 from lowwater.errors import LogGapError, LowwaterError, SourceLostError
 from lowwater.positions import Order
-from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
+from lowwater_extractor.source import Encoders, Polled, SeenVersions, ThreadMark, ThreadState
 from lowwater_extractor.sources.mongodb import metrics
 from lowwater_extractor.sources.mongodb.assemble import THREAD, Assembler, place_of
 from lowwater_extractor.sources.mongodb.change_cursor import ChangeCursor, database_of
 from lowwater_extractor.sources.mongodb.config import MongoConfig
-from lowwater_extractor.sources.mongodb.connect import Client
+from lowwater_extractor.sources.mongodb.connect import RESET, Client
 from lowwater_extractor.sources.mongodb.oplog import writes_without_event
-from lowwater_extractor.sources.mongodb.server import enable_images, log_end, oplog_range, refuse_shard
+from lowwater_extractor.sources.mongodb.server import (
+    enable_images,
+    log_end,
+    oplog_range,
+    refuse_shard,
+    refuse_without_images,
+)
 from lowwater_extractor.sources.mongodb.tables import Shapes, Table
 from lowwater_extractor.sources.mongodb.tokens import ClusterTime, Resume, time_of
 from lowwater_extractor.spill import SpillSpace
@@ -50,6 +56,9 @@ class CapturedTables:
         self._refreshed_at = shapes.changes
         shapes.load(encoders.notes)
         self.stale = StaleTables(source, encoders.notes)
+        self.has_before = config.before == "row"
+        #: an image was missing since this was last taken back
+        self.is_image_missing = False
 
     def find(self, name: str) -> Table | None:
         found = self._tables.get(name)
@@ -65,6 +74,17 @@ class CapturedTables:
     def replace(self, name: str, order: Order, reason: str) -> None:
         if self._config.copy_tables:
             self.stale.add(name, order, reason)
+
+    def miss(self, name: str, order: Order) -> None:
+        if not self._config.copy_tables:
+            raise LogGapError(
+                f"{name}: the image of a changed document is missing: changeStreamPreAndPostImages was off, or images "
+                "expire too soon",
+                hint="with copy_tables: true the collection is copied again by itself; without it, turn images on "
+                f"(changeStreamOptions.preAndPostImages.expireAfterSeconds: how long they are kept), then {RESET}",
+            )  # fmt: skip
+        self.is_image_missing = True
+        self.stale.add(name, order, "the image of a changed document is missing")
 
     def refresh(self) -> None:
         """What a sample has grown."""
@@ -87,7 +107,7 @@ class MongoStream:
         self._client = client
         self._announce = resume is None
         self._space = SpillSpace(config.spill_directory)
-        self.seen: dict[str, TableSchema] = {}
+        self.seen: dict[str, TableSchema] = SeenVersions()
         self._tables = CapturedTables(config, source, shapes, encoders, self.seen)
         self._assembler = Assembler(source, self._tables, self._space, config.spill_bytes_max)
         if resume is not None and resume.next_token:
@@ -201,11 +221,15 @@ class MongoStream:
 
     def _look_after(self) -> None:
         now = time.monotonic()
-        if now - self._figures_at < FIGURES_SECONDS:
+        if now - self._figures_at < FIGURES_SECONDS and not self._tables.is_image_missing:
             return
         self._figures_at = now
         if self._config.manage_images:
             enable_images(self._client, self._config, self._source)
+        elif self._tables.is_image_missing:
+            # while they are off every update would make one more copy
+            refuse_without_images(self._client, self._config, self._source)
+        self._tables.is_image_missing = False
         refuse_shard(self._client, self._source)
         self._search()
         first, last = (at >> 32 for at in oplog_range(self._client, self._source))

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
-from lowwater.errors import ConfigError
+from lowwater.errors import CodecError, ConfigError
 from lowwater_extractor.source import Encoders, Frame
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.field_types import FieldType
-from lowwater_extractor.sources.mongodb.shapes import ID, Grows, Hidden, RowReader, Shape
+from lowwater_extractor.sources.mongodb.shapes import ID, Grows, Hidden, OtherIdError, RowReader, Shape
 
 _NOTE = "shape/"
 
@@ -29,6 +29,8 @@ class Shapes:
         self._changed: set[str] = set()
         #: one more with each change of any of them
         self.changes = 0
+        #: an `_id` of a second type makes the column JSON, since its table can be copied again
+        self.may_mix_ids = config.mode != "incremental" and config.copy_tables
 
     def load(self, notes: Mapping[str, bytes]) -> None:
         """As they were remembered; a new session begins with these."""
@@ -49,7 +51,14 @@ class Shapes:
     def grow(self, name: str, data: bytes, at: int = 0) -> Shape:
         """By one document."""
         before = self.get(name)
-        after = before.grown(data, at, self._config.columns_max)
+        return self._keep(name, before, before.grown(data, at, self._config.columns_max))
+
+    def mix_ids(self, name: str) -> Shape:
+        """From now on its `_id` is JSON."""
+        before = self.get(name)
+        return self._keep(name, before, before.with_id_as_json())
+
+    def _keep(self, name: str, before: Shape, after: Shape) -> Shape:
         if after != before or name not in self._by_name:
             self._by_name[name] = after
             self._changed.add(name)
@@ -108,16 +117,25 @@ class Table:
         """The shape may be another one afterwards."""
         if self._shape.id_type is None:
             self._grow(data, at)
-        try:
-            return self._reader.read(data, at)
-        except Grows:
-            self._grow(data, at)
-            return self._reader.read(data, at)
+        while True:
+            try:
+                return self._reader.read(data, at)
+            except Grows:
+                self._grow(data, at)
+            except OtherIdError as error:
+                if not self._shapes.may_mix_ids or self._shape.id_type is FieldType.JSON:
+                    raise CodecError(error.what, hint=error.hint) from error
+                self._use(self._shapes.mix_ids(self.name))
 
     @property
     def is_known(self) -> bool:
         """A document of it was seen."""
         return self._shape.id_type is not None
+
+    def created(self) -> None:
+        """It can be read as soon as it is there, also without a document."""
+        if not self.is_known:
+            self._ready()
 
     def refresh(self) -> None:
         """A sample may have grown it meanwhile."""
@@ -138,9 +156,10 @@ class Table:
         if before is None:
             encoder = self._ready()
             return encoder.header, encoder.body("u", None, row, ts_us)
+        shape = self._shape
         old = self._read(data, before)
-        if len(old) != len(row):
-            # what was before has fields that were not known yet
+        if self._shape is not shape:
+            # what was before has made it grow: a field that was not known yet, another type of `_id`
             row = self._read(data, after)
         encoder = self._encoder or self._ready()
         return encoder.header, encoder.update(old + row, ts_us)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 import structlog
+from pymongo.read_concern import ReadConcern
 
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
@@ -17,9 +18,10 @@ from lowwater_extractor.sources.mongodb import raw_bson as rb
 from lowwater_extractor.sources.mongodb.chunks import plan_chunks
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.connect import RAW, Client, connect, named_errors
-from lowwater_extractor.sources.mongodb.server import list_collections
-from lowwater_extractor.sources.mongodb.shapes import Hidden
+from lowwater_extractor.sources.mongodb.server import list_collections, log_end
+from lowwater_extractor.sources.mongodb.shapes import Hidden, Shape, id_type_in
 from lowwater_extractor.sources.mongodb.tables import Shapes
+from lowwater_extractor.sources.mongodb.tokens import timestamp
 
 _KEEP_SECONDS = 5.0
 
@@ -53,8 +55,10 @@ class WindowView:
         self._uuids[name] = uuid
         sample(self._client, self._config, self._source, self._shapes, name)
         shape = self._shapes.get(name)
-        if not uuid or shape.id_type is None:
-            # dropped since, or without a document up to now: all that it will have comes by the stream
+        if uuid:
+            shape = look_at_ends(self._client, self._source, self._shapes, name)
+        if not uuid:
+            # dropped since: all that one of its name will have comes by the stream
             namespace, _, collection = name.partition(".")
             return PlannedTable(TableSchema(self._source, namespace, collection, 0, (), ()), None, [])
         planned = plan_chunks(self._client, self._source, shape, self._config.chunk_rows)
@@ -87,3 +91,29 @@ def sample(client: Client, config: MongoConfig, source: str, shapes: Shapes, nam
         for document in found.aggregate([{"$sample": {"size": config.sample_documents}}], allowDiskUse=True):
             with rb.named_damage(source, name):
                 shapes.grow(name, bytes(document.raw))
+
+
+def look_at_ends(client: Client, source: str, shapes: Shapes, name: str) -> Shape:
+    """Grow a collection's shape by the documents with the least and the greatest `_id`, as a majority has them by now,
+    whoever is asked. The server sorts by types first: if these two have one type, so have all in between.
+
+    If there are none, all that the collection will ever have comes by the stream.
+    """
+    database, _, collection = name.partition(".")
+    found = client[database].get_collection(collection, codec_options=RAW, read_concern=ReadConcern("majority"))
+    now = log_end(client, source).time
+    documents = []
+    with named_errors(source, f"look at {name}"), client.start_session(causal_consistency=True) as session:
+        session.advance_operation_time(timestamp(now))
+        for direction in (1, -1):
+            documents.append(found.find_one({}, sort=[("_id", direction)], session=session))
+    with rb.named_damage(source, name):
+        types = set()
+        for document in documents:
+            if document is not None:
+                shapes.grow(name, bytes(document.raw))
+                types.add(id_type_in(bytes(document.raw)))
+    shape = shapes.get(name)
+    if shapes.may_mix_ids and shape.id_type is not None and types - {shape.id_type}:
+        shape = shapes.mix_ids(name)
+    return shape

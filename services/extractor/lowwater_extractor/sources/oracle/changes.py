@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import TableSchema
 from lowwater.errors import CodecError, LogUnknownError, SourceError
-from lowwater_extractor.source import Encoders, Frame
+from lowwater_extractor.source import Encoders, Frame, SeenVersions
 from lowwater_extractor.sources.oracle import ddl, metrics
 from lowwater_extractor.sources.oracle.altered import Followed
 from lowwater_extractor.sources.oracle.ddl import Ddl, Effect
@@ -109,7 +109,7 @@ class FrameMaker:
         self._ways: dict[bytes, _Way] = {}
         self._made: dict[TableVersion, tuple[TableRows, TableEncoder, Quicks]] = {}
         #: each table's last version that a change came for
-        self.seen: dict[str, TableSchema] = {}
+        self.seen: dict[str, TableSchema] = SeenVersions()
         self._seen_since: dict[str, int] = {}
 
     def frames(self, rows: Iterable[bytes], ts_us: int, scn: int = NEWEST) -> Iterator[Frame]:

@@ -156,7 +156,20 @@ class RedoTable:
         if self._small and not self._special and old[self._one_key] == new[self._one_key]:
             place = self._home(before, old)
             return [self._pieces.update(place, place, old, new, 0, WHOLE, FIRST | LAST, True)]
-        found = self._pieces_of(before, old)
+        return self._update(old, new, self._pieces_of(before, old))
+
+    def update_many(self, rows: Sequence[tuple[Row, Row]]) -> list[Pair]:
+        """Of one statement, before and after, in this order: until it ends two rows may have one key."""
+        olds = [self.encode(before) for before, _ in rows]
+        found = [self._pieces_of(before, old) for (before, _), old in zip(rows, olds, strict=True)]
+        news = [self.encode(after) for _, after in rows]
+        return [pair for each in zip(olds, news, found, strict=True) for pair in self._update(*each)]
+
+    def emptied(self) -> None:
+        """By TRUNCATE: no row lies anywhere."""
+        self._special.clear()
+
+    def _update(self, old: Cells, new: Cells, found: Pieces) -> list[Pair]:
         places, moves = found.places, self._migrates(old, new, found)
         if moves:
             found = Pieces([places[0], self._new_place()], [0, 0])

@@ -124,6 +124,16 @@ class Transactions(Logs, ABC):
         pairs = self.table_of(transaction, table).delete_many(rows)
         self._write(transaction, thread, table, pairs, "d", [(row, None) for row in rows])
 
+    def update_many(self, transaction: Transaction, table: str, rows: Sequence[tuple[Row, Row]]) -> None:
+        """One statement over rows, each before and after, in this order: it may move keys over each other."""
+        pairs = self.table_of(transaction, table).update_many(rows)
+        self._write(transaction, None, table, pairs, "u", rows)
+
+    def truncate(self, transaction: Transaction, table: str, text: str) -> None:
+        """`text`: TRUNCATE in any spelling. Oracle gives it a transaction of its own."""
+        self.ddl(transaction, table, text)
+        self.table_of(transaction, table).emptied()
+
     def ddl(self, transaction: Transaction, table: str, text: str) -> None:
         """A DDL statement on a table, in a transaction's redo. The dictionary is the caller's matter."""
         branch = self._branch(transaction, transaction.home)

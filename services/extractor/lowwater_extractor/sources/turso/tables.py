@@ -19,6 +19,7 @@ import structlog
 from lowwater.codec.table import TableSchema
 from lowwater.errors import LogUnknownError, StartRefusedError
 from lowwater.positions import Order
+from lowwater_extractor.source import SeenVersions
 from lowwater_extractor.sources.turso.captured import COMMIT_MINOR, Captured, CapturedMaker, problem
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.definitions import NAMESPACE, Definitions, is_internal
@@ -61,7 +62,7 @@ class Tables:
         #: by name; None: not captured
         self.captured: dict[str, Captured | None] = {}
         #: each table's last version
-        self.seen: dict[str, TableSchema] = {}
+        self.seen: dict[str, TableSchema] = SeenVersions()
         #: to be remembered with the next position
         self.notes: dict[str, bytes] = {}
         #: a row of the schema did not say what it was about
