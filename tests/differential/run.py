@@ -220,8 +220,9 @@ class Run:
     def _pass(self) -> str | None:
         """Waits until the lake has passed the marker; what the source has refused instead."""
         stopped: dict[str, dict[str, Any]] = {}
-        # a copy may wait for a prepared transaction: those are left open for a while, and then ended
-        for seconds in (LAND_SECONDS / 6, LAND_SECONDS):
+        # the marker's own copy may wait for a prepared transaction: those are left open for a while, and then ended
+        is_waiting = self.kind.has_open() and self._marker() is None
+        for seconds in (OPEN_SECONDS if is_waiting else LAND_SECONDS / 3, LAND_SECONDS):
             self._number += 1
             wanted = 2 * self._number
             self.kind.mark(wanted)
