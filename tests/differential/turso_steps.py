@@ -23,6 +23,8 @@ NO_FIT = (
     r"main\..*\.a: .* in a column that is published as",
     r"main\..*\.a .*: a value that does not fit its type",
 )
+#: docs/turso.md: renamed, and altered more than once, between two looks
+NO_TEXT = (r"^WidthError: main\..*: a record of \d+ values for \d+ columns",)
 ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT")
 
 
@@ -217,8 +219,8 @@ class TursoSteps(Kind):
 
     # -- columns, tables ---------------------------------------------------------------------------------
 
-    def _ddl(self, rng: random.Random, name: str, *statements: str) -> Step:
-        return Step(name, statements, is_atomic=rng.random() < 0.5)
+    def _ddl(self, rng: random.Random, name: str, *statements: str, refusals: tuple[str, ...] = ()) -> Step:
+        return Step(name, statements, is_atomic=rng.random() < 0.5, refusals=refusals)
 
     @makes(2)
     def add_column(self, rng: random.Random, state: State) -> Step:
@@ -270,9 +272,11 @@ class TursoSteps(Kind):
     def rename_table(self, rng: random.Random, state: State) -> Step:
         one, other = self.table(rng, state), self.table(rng, state)
         if one.sql == other.sql or rng.random() < 0.4:
-            return self._ddl(rng, "rename table", f"ALTER TABLE {one.sql} RENAME TO made{rng.randrange(1, 4)}")
+            rename = f"ALTER TABLE {one.sql} RENAME TO made{rng.randrange(1, 4)}"
+            return self._ddl(rng, "rename table", rename, refusals=NO_TEXT)
         names = ((one.sql, "swapped"), (other.sql, one.sql), ("swapped", other.sql))
-        return self._ddl(rng, "swap tables", *(f"ALTER TABLE {a} RENAME TO {b}" for a, b in names))
+        swap = [f"ALTER TABLE {a} RENAME TO {b}" for a, b in names]
+        return self._ddl(rng, "swap tables", *swap, refusals=NO_TEXT)
 
     @makes(0.2)
     def without_key(self, rng: random.Random, state: State) -> Step:
