@@ -241,6 +241,8 @@ class Run:
         self.report.refusals.append(refusal)
         reasons = self._may_refuse(refusal)
         self._refusable = [step for step in self._refusable if step not in reasons]
+        # what is prepared holds locks
+        self.kind.end_open()
         for step in reasons:
             if step.repair:
                 self._number += 1

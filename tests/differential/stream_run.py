@@ -131,6 +131,8 @@ class StreamRun:
                 raise
             self.refusals[re.sub(r"[^ ]*[.`\d][^ ]*", "…", said)[:100]] += 1
             self._refusable = [step for step in self._refusable if step not in reasons]
+            # they hold locks
+            self.kind.end_open()
             for repair in dict.fromkeys(step.repair for step in reasons):
                 self._do(Step("repair", repair, is_atomic=False))
             self._reset()
@@ -167,7 +169,7 @@ class StreamRun:
         return self.kind.marker_of(state[self.kind.marker], next(iter(rows))) if len(rows) == 1 else None
 
     def _compare(self, state: State) -> None:
-        copied = {table.full_name for table in self.model.source.tables_to_copy()}
+        copied = {table.full_name: table for table in self.model.source.tables_to_copy()}
         for name, wanted in state.items():
             if name not in self.model.tables:
                 # a table without a key cannot be copied, and is not known
@@ -182,6 +184,8 @@ class StreamRun:
                     f"wrong data: {name} {wanted.columns}\n{missing.total()} missing, as {list(missing)[:3]}\n"
                     f"{extra.total()} not the database's, as {list(extra)[:3]}"
                 )
+            if name in copied:
+                self.model.check_shape(copied[name])
             self.compared += 1
         for name in self._known - state.keys():
             assert not self.model.tables.get(name), f"{name} was dropped, and has rows"
