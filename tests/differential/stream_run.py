@@ -89,10 +89,10 @@ class StreamRun:
         state = self.kind.shapes()
         self.check()
         while self.statements < statements:
-            if grow_after is not None and 0 < grow_after <= self.statements:
+            if 0 < grow_after <= self.statements:
                 grow_after = 0
                 self.kind.grow_config()
-                self._reset()
+                self._checked_or_refused(is_begun_again=True)
             step = self.kind.choose(self.rng, state)
             self._do(step)
             if self._number % check_every == 0:
@@ -112,12 +112,14 @@ class StreamRun:
             self.last_reason[step.name] = errors[-1][:120]
         self.done[step.name] += 1
 
-    def _checked_or_refused(self) -> None:
+    def _checked_or_refused(self, is_begun_again: bool = False) -> None:
         if self.rng.random() > OPEN_SHARE:
             self.kind.end_open()
         try:
             pick = self.rng.random()
-            if pick < RESTART_SHARE:
+            if is_begun_again:
+                self._reset()
+            elif pick < RESTART_SHARE:
                 self.restarts += 1
                 self._stream.close()
                 self._open(self._resumes)
