@@ -249,7 +249,8 @@ class Run:
                 self.kind.execute(Step(f"repair of {step.name}", step.repair, is_atomic=False), self._number)
         self._reset()
         if (again := self._pass()) is not None:
-            raise DifferentialError("refused after reset", again)
+            # each refusal takes its steps with it, so this ends
+            self._after_refusal(again)
 
     def _marker(self, gsn: int | None = None) -> int | None:
         """None: the marker's own table cannot be read there."""

@@ -115,30 +115,35 @@ class StreamRun:
     def _checked_or_refused(self, is_begun_again: bool = False) -> None:
         if self.rng.random() > OPEN_SHARE:
             self.kind.end_open()
-        try:
-            pick = self.rng.random()
-            if is_begun_again:
-                self._reset()
-            elif pick < RESTART_SHARE:
-                self.restarts += 1
-                self._stream.close()
-                self._open(self._resumes)
-            elif pick < RESTART_SHARE + RESET_SHARE:
-                self._reset()
-            self.check()
-        except LowwaterError as error:
-            said = f"{type(error).__name__}: {error.what}"
-            reasons = [s for s in self._refusable if any(re.search(pattern, said) for pattern in s.refusals)]
-            if not reasons:
-                raise
-            self.refusals[re.sub(r"[^ ]*[.`\d][^ ]*", "…", said)[:100]] += 1
-            self._refusable = [step for step in self._refusable if step not in reasons]
-            # they hold locks
-            self.kind.end_open()
-            for repair in dict.fromkeys(step.repair for step in reasons):
-                self._do(Step("repair", repair, is_atomic=False))
-            self._reset()
-            self.check()
+        pick = self.rng.random()
+        is_restarted = pick < RESTART_SHARE
+        is_begun_again = is_begun_again or RESTART_SHARE <= pick < RESTART_SHARE + RESET_SHARE
+        while True:
+            try:
+                if is_begun_again:
+                    self._reset()
+                elif is_restarted:
+                    self.restarts += 1
+                    self._stream.close()
+                    self._open(self._resumes)
+                self.check()
+                return
+            except LowwaterError as error:
+                self._after_refusal(error)
+            # another step may be refused, too
+            is_begun_again = True
+
+    def _after_refusal(self, error: LowwaterError) -> None:
+        said = f"{type(error).__name__}: {error.what}"
+        reasons = [s for s in self._refusable if any(re.search(pattern, said) for pattern in s.refusals)]
+        if not reasons:
+            raise error
+        self.refusals[re.sub(r"[^ ]*[.`\d][^ ]*", "…", said)[:100]] += 1
+        self._refusable = [step for step in self._refusable if step not in reasons]
+        # they hold locks
+        self.kind.end_open()
+        for repair in dict.fromkeys(step.repair for step in reasons):
+            self._do(Step("repair", repair, is_atomic=False))
 
     def _reset(self) -> None:
         self.kind.end_open()
