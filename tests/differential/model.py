@@ -132,6 +132,15 @@ class Model:
         self._versions.setdefault(table, []).append(version)
         return True
 
+    def check_shape(self, now: TableSchema) -> None:
+        """The stream and a copy see the same columns: else one of them reads values as what they are not, and copies
+        hide it. A change of types that came since is followed by a copy."""
+        last = self._versions[now.full_name][-1]
+        columns = ([column.name for column in version.columns] for version in (last, now))
+        if len({*map(tuple, columns)}) == 1 and (last.columns, last.key) != (now.columns, now.key):
+            differ = [(a, b) for a, b in zip(last.columns, now.columns, strict=True) if a != b]
+            raise WrongChangeError(f"{now.full_name}: the stream and the catalogue differ in {differ}")
+
     def rows(self, table: str, wanted: TableState) -> Counter[Row]:
         """Canonical."""
         pairs = list(zip(wanted.columns, wanted.from_lake, strict=True))

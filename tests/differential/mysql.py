@@ -253,6 +253,9 @@ class Mysql(MysqlSteps):
     def close(self) -> None:
         self.end_open()
         self._main.close()
-        run(self._reader, f"DROP DATABASE IF EXISTS {quoted(self.extra)}")
+        # a table of the one may have a parent in the other
+        run(self._reader, "SET SESSION foreign_key_checks = 0")
+        for schema in (self.extra, self.schema):
+            run(self._reader, f"DROP DATABASE IF EXISTS {quoted(schema)}")
         self._reader.close()
         self.database.drop()

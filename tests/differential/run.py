@@ -270,6 +270,8 @@ class Run:
         self._refusable = [step for step in self._refusable if step not in reasons]
         if len(self.report.refusals) > REFUSALS_MAX * max(1, self.report.checks):
             raise DifferentialError("refused again and again", refusal)
+        # what is prepared holds locks
+        self._end_open()
         for step in reasons:
             if step.repair:
                 self._number += 1

@@ -89,10 +89,10 @@ class StreamRun:
         state = self.kind.shapes()
         self.check()
         while self.statements < statements:
-            if grow_after is not None and 0 < grow_after <= self.statements:
+            if 0 < grow_after <= self.statements:
                 grow_after = 0
                 self.kind.grow_config()
-                self._reset()
+                self._checked_or_refused(is_begun_again=True)
             step = self.kind.choose(self.rng, state)
             self._do(step)
             if self._number % check_every == 0:
@@ -112,29 +112,38 @@ class StreamRun:
             self.last_reason[step.name] = errors[-1][:120]
         self.done[step.name] += 1
 
-    def _checked_or_refused(self) -> None:
+    def _checked_or_refused(self, is_begun_again: bool = False) -> None:
         if self.rng.random() > OPEN_SHARE:
             self.kind.end_open()
-        try:
-            pick = self.rng.random()
-            if pick < RESTART_SHARE:
-                self.restarts += 1
-                self._stream.close()
-                self._open(self._resumes)
-            elif pick < RESTART_SHARE + RESET_SHARE:
-                self._reset()
-            self.check()
-        except LowwaterError as error:
-            said = f"{type(error).__name__}: {error.what}"
-            reasons = [s for s in self._refusable if any(re.search(pattern, said) for pattern in s.refusals)]
-            if not reasons:
-                raise
-            self.refusals[re.sub(r"[^ ]*[.`\d][^ ]*", "…", said)[:100]] += 1
-            self._refusable = [step for step in self._refusable if step not in reasons]
-            for repair in dict.fromkeys(step.repair for step in reasons):
-                self._do(Step("repair", repair, is_atomic=False))
-            self._reset()
-            self.check()
+        pick = self.rng.random()
+        is_restarted = pick < RESTART_SHARE
+        is_begun_again = is_begun_again or RESTART_SHARE <= pick < RESTART_SHARE + RESET_SHARE
+        while True:
+            try:
+                if is_begun_again:
+                    self._reset()
+                elif is_restarted:
+                    self.restarts += 1
+                    self._stream.close()
+                    self._open(self._resumes)
+                self.check()
+                return
+            except LowwaterError as error:
+                self._after_refusal(error)
+            # another step may be refused, too
+            is_begun_again = True
+
+    def _after_refusal(self, error: LowwaterError) -> None:
+        said = f"{type(error).__name__}: {error.what}"
+        reasons = [s for s in self._refusable if any(re.search(pattern, said) for pattern in s.refusals)]
+        if not reasons:
+            raise error
+        self.refusals[re.sub(r"[^ ]*[.`\d][^ ]*", "…", said)[:100]] += 1
+        self._refusable = [step for step in self._refusable if step not in reasons]
+        # they hold locks
+        self.kind.end_open()
+        for repair in dict.fromkeys(step.repair for step in reasons):
+            self._do(Step("repair", repair, is_atomic=False))
 
     def _reset(self) -> None:
         self.kind.end_open()
@@ -167,7 +176,7 @@ class StreamRun:
         return self.kind.marker_of(state[self.kind.marker], next(iter(rows))) if len(rows) == 1 else None
 
     def _compare(self, state: State) -> None:
-        copied = {table.full_name for table in self.model.source.tables_to_copy()}
+        copied = {table.full_name: table for table in self.model.source.tables_to_copy()}
         for name, wanted in state.items():
             if name not in self.model.tables:
                 # a table without a key cannot be copied, and is not known
@@ -182,6 +191,8 @@ class StreamRun:
                     f"wrong data: {name} {wanted.columns}\n{missing.total()} missing, as {list(missing)[:3]}\n"
                     f"{extra.total()} not the database's, as {list(extra)[:3]}"
                 )
+            if name in copied:
+                self.model.check_shape(copied[name])
             self.compared += 1
         for name in self._known - state.keys():
             assert not self.model.tables.get(name), f"{name} was dropped, and has rows"

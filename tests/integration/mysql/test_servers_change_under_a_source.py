@@ -258,3 +258,21 @@ def test_a_wrong_password_stops_the_source_unless_its_file_may_change(
     lacks = {check.name: check for check in source.check() if not check.is_good}
     assert "REPLICATION SLAVE" in lacks["privileges"].fix
     database.drop()
+
+
+@pytest.mark.parametrize("flavour", ["mysql-9", "mariadb-11.8"])
+def test_server_that_leaves_databases_out_of_its_log_is_refused(new_mysql: NewMysql, flavour: Flavour) -> None:
+    server = new_mysql(flavour=flavour, settings={"binlog-ignore-db": "shop"})
+    server.start()
+    database = _database(server)
+    with pytest.raises(StartRefusedError, match="leaves shop out of its log"), reading(database):
+        pass
+    (check,) = [check for check in source_of(database).check() if check.name == "databases in the log"]
+    assert not check.is_good
+    other = MysqlDatabase(server, "other")
+    other.execute(_ITEMS)
+    with reading(other) as read:
+        _insert(other, 1)
+        assert _ids(read) == [1]
+    (check,) = [check for check in source_of(other).check() if check.name == "databases in the log"]
+    assert (check.is_good, "all but shop" in check.what) == (True, True)

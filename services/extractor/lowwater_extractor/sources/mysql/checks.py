@@ -11,8 +11,8 @@ from lowwater_extractor.sources.mysql.config import MysqlConfig
 from lowwater_extractor.sources.mysql.connect import connect, quoted
 from lowwater_extractor.sources.mysql.cursor_setup import check_cursors
 from lowwater_extractor.sources.mysql.replication import register
-from lowwater_extractor.sources.mysql.server import Server, log_end
-from lowwater_extractor.sources.mysql.setup import keys_of, tables_of
+from lowwater_extractor.sources.mysql.server import Server, log_end, logged_only
+from lowwater_extractor.sources.mysql.setup import check_logged, keys_of, tables_of
 from lowwater_extractor.sources.mysql.visible import WRITERS
 
 MYSQL_MIN, MARIADB_MIN = (8, 0, 1), (10, 6, 0)
@@ -46,6 +46,7 @@ def _checks(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, serv
         yield _position(config, source, server)
         yield _server_id(config, source, server)
         yield _replication(config, source, catalogue, server)
+        yield _logged(config, source, catalogue, server)
         if config.copy_tables and not server.has_gtids:
             yield _visible(config, catalogue)
     yield from _tables(config, source, catalogue)
@@ -122,6 +123,19 @@ def _replication(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue,
     except LowwaterError as error:
         return Check("privileges", False, error.what, f"GRANT {name} ON *.* TO {config.user}")
     return Check("privileges", True, "may read the log")
+
+
+def _logged(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, server: Server) -> Check:
+    try:
+        check_logged(config, source, catalogue)
+        only, never = logged_only(catalogue.connection, server, source)
+    except LowwaterError as error:
+        return Check("databases in the log", False, error.what, error.hint or "")
+    if not only and not never:
+        return Check("databases in the log", True, "all")
+    what = f"only {', '.join(sorted(only))}" if only else f"all but {', '.join(sorted(never))}"
+    advice = "statements on captured tables are lost if their session is in another one: TRUNCATE, ALTER, DROP"
+    return Check("databases in the log", True, f"{what}; {advice}")
 
 
 def _visible(config: MysqlConfig, catalogue: DatabaseCatalogue) -> Check:

@@ -302,7 +302,7 @@ class RelationMaker:
         return None if _is_sequence(found) else self._make(found)
 
     def _parsed(self, body: bytes) -> TableMap:
-        found = tm.parse(body, counts_year=self._counts_year)
+        found = tm.parse(body, counts_year=self._counts_year, counts_geometry=self._is_mariadb)
         return found if found.is_full else self._filled_in(found)
 
     def parent(self, body: bytes, keys: ForeignKeys) -> Parent | None:

@@ -70,13 +70,25 @@ def look(connection: Connection[Any], source: str) -> Server:
 
 def log_end(connection: Connection[Any], server: Server, source: str) -> Place:
     """File and offset behind the last group that is written."""
+    row = _log_status(connection, server, source)
+    return Place(row[0], int(row[1]))
+
+
+def logged_only(connection: Connection[Any], server: Server, source: str) -> tuple[set[str], set[str]]:
+    """Databases that alone are in the log (none: all), and those that are not: options of the server's start."""
+    row = _log_status(connection, server, source)
+    only, never = (set(filter(None, str(text or "").split(","))) for text in row[2:4])
+    return only, never
+
+
+def _log_status(connection: Connection[Any], server: Server, source: str) -> tuple[Any, ...]:
     is_new = not server.is_mariadb and server.version >= (8, 2, 0)
     rows = query(connection, source, "SHOW BINARY LOG STATUS" if is_new else "SHOW MASTER STATUS")
     if not rows:
         raise SourceError(
             "the server writes no binary log", source=source, hint="start it with log_bin; see docs/mysql.md, set up"
         )
-    return Place(rows[0][0], int(rows[0][1]))
+    return tuple(rows[0])
 
 
 def read_from_now(connection: Connection[Any], server: Server, source: str, *, gtids: bool) -> Place:

@@ -15,7 +15,7 @@ from lowwater_extractor.sources.mysql.ddl import Keys
 from lowwater_extractor.sources.mysql.foreign_keys import HINT, ForeignKeys, find_keys, is_done_by_server
 from lowwater_extractor.sources.mysql.gtid import GtidSet
 from lowwater_extractor.sources.mysql.place import Ahead, Resume, file_number
-from lowwater_extractor.sources.mysql.server import Server, log_end, read_from_now
+from lowwater_extractor.sources.mysql.server import Server, log_end, logged_only, read_from_now
 from lowwater_extractor.sources.mysql.types import Wanted
 
 #: the note of what a poll handed over, see `Ahead`
@@ -85,6 +85,22 @@ def check_settings(server: Server, source: str) -> None:
         raise StartRefusedError(
             f"binlog_format is {server.get('binlog_format')}", source=source,
             hint="SET GLOBAL binlog_format = ROW; sessions that are open keep the old one until they reconnect",
+        )  # fmt: skip
+
+
+def check_logged(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> None:
+    """A server may leave whole databases out of its log, and says so."""
+    only, never = logged_only(catalogue.connection, catalogue.server, source)
+    spaces = {name.split(".", 1)[0] for name in config.tables}
+    if lost := sorted(space for space in spaces if space in never or (only and space not in only)):
+        raise StartRefusedError(
+            f"the server leaves {', '.join(lost)} out of its log (binlog-do-db, binlog-ignore-db)", source=source,
+            hint="start it without these options: what is not in the log cannot be captured; or mode: incremental",
+        )  # fmt: skip
+    if only or never:
+        _log.warning(
+            "statements of sessions that are in a database which is not logged are not in the log", source=source,
+            logged=sorted(only) or "all", not_logged=sorted(never),
         )  # fmt: skip
 
 

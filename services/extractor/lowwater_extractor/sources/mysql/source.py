@@ -27,6 +27,7 @@ from lowwater_extractor.sources.mysql.relations import shape
 from lowwater_extractor.sources.mysql.setup import (
     NO_TABLES,
     begin,
+    check_logged,
     check_settings,
     go_on,
     keys_of,
@@ -89,6 +90,7 @@ class Mysql:
         try:
             server = catalogue.server
             check_settings(server, self.name)
+            check_logged(self.config, self.name, catalogue)
             tables = tables_of(self.config, self.name, catalogue)
             if resumes:
                 resume = Resume.unpack(resumes[THREAD])

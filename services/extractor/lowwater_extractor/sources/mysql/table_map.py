@@ -80,8 +80,9 @@ def table_name(body: bytes) -> tuple[str, str, int]:
     return namespace, body[at + 1 : at + 1 + size].decode(), at + size + 2
 
 
-def parse(body: bytes, *, counts_year: bool = False) -> TableMap:
-    """`counts_year`: whether the server that wrote it gives a bit to a YEAR among the signs of numbers."""
+def parse(body: bytes, *, counts_year: bool = False, counts_geometry: bool = False) -> TableMap:
+    """`counts_year`: whether the server that wrote it gives a bit to a YEAR among the signs of numbers;
+    `counts_geometry`: and to a geometry a place among the columns of text."""
     namespace, table, at = table_name(body)
     count, at = packed(body, at)
     types = body[at : at + count]
@@ -90,7 +91,8 @@ def parse(body: bytes, *, counts_year: bool = False) -> TableMap:
     at += size + (count + 7) // 8
     if len(columns) != count or at > len(body):
         raise struct.error("cut off")
-    return _with_metadata(TableMap(namespace, table, tuple(columns)), body, at, counts_year)
+    text = CHARACTER | {GEOMETRY} if counts_geometry else CHARACTER
+    return _with_metadata(TableMap(namespace, table, tuple(columns)), body, at, counts_year, text)
 
 
 def _columns(types: bytes, metadata: bytes, where: str) -> Iterator[WireColumn]:
@@ -127,7 +129,7 @@ def _string(first: int, second: int) -> WireColumn:
     return WireColumn(first, second)
 
 
-def _with_metadata(found: TableMap, body: bytes, at: int, counts_year: bool) -> TableMap:
+def _with_metadata(found: TableMap, body: bytes, at: int, counts_year: bool, text: frozenset[int]) -> TableMap:
     columns = list(found.columns)
     key: tuple[int, ...] = ()
     has_names = False
@@ -143,9 +145,9 @@ def _with_metadata(found: TableMap, body: bytes, at: int, counts_year: bool) -> 
                 for n, is_unsigned in _signs(columns, value, counts_year, f"{found.namespace}.{found.table}"):
                     columns[n] = replace(columns[n], is_unsigned=is_unsigned)
             case 2 | 10:  # default character sets
-                _set_collations(columns, CHARACTER if kind == _DEFAULT_CHARSET else _LABELLED, _defaulted(value))
+                _set_collations(columns, text if kind == _DEFAULT_CHARSET else _LABELLED, _defaulted(value))
             case 3 | 11:
-                _set_collations(columns, CHARACTER if kind == _COLUMN_CHARSET else _LABELLED, list(_numbers(value)))
+                _set_collations(columns, text if kind == _COLUMN_CHARSET else _LABELLED, list(_numbers(value)))
             case 4:  # _COLUMN_NAME
                 has_names = True
                 for n, name in enumerate(_texts(value)):
@@ -221,6 +223,11 @@ def _defaulted(value: bytes) -> dict[int, int]:
 
 
 def _set_collations(columns: list[WireColumn], kinds: frozenset[int], given: dict[int, int] | list[int]) -> None:
-    for place, n in enumerate([n for n, c in enumerate(columns) if c.type in kinds]):
+    found = [n for n, c in enumerate(columns) if c.type in kinds]
+    if isinstance(given, list) and len(given) != len(found):
+        raise LogUnknownError(
+            f"{len(given)} character sets for {len(found)} columns of text", hint="report it with the server's version"
+        )
+    for place, n in enumerate(found):
         collation = given[place] if isinstance(given, list) else given.get(place, given[-1])
         columns[n] = replace(columns[n], collation=collation)
