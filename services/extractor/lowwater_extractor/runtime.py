@@ -258,8 +258,16 @@ class _Session:
                     # the marks of this poll stand behind all of its transactions: not yet true
                     self._commit(all_at_end=False)
                     now = now_us()
-        self._marks = dict(polled.marks)
+        self._marks = self._marks_to_publish(polled.marks)
         self._stale = polled.stale
+
+    def _marks_to_publish(self, marks: Mapping[int, ThreadMark]) -> dict[int, ThreadMark]:
+        """While tables are known to be stale and that is not published, a start would have to find it out again: what
+        told of it is read again then."""
+        if self._copies is None or not self._copies.pending_stale:
+            return dict(marks)
+        before = self._marks
+        return {t: m._replace(resume=before[t].resume) if t in before else m for t, m in marks.items()}
 
     def _look_after(self, copies: Copies) -> None:
         copies.request(self._control.fold.get("source", self._name).control.copies)
