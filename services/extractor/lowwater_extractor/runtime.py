@@ -34,7 +34,7 @@ from lowwater_extractor.encoders import RegisteredEncoders, check_rules, column_
 from lowwater_extractor.lead import LeadLimit
 from lowwater_extractor.publish import Publisher
 from lowwater_extractor.slab_producer import SlabProducer
-from lowwater_extractor.source import Polled, Source, StaleTable, Stream, ThreadMark
+from lowwater_extractor.source import Polled, SeenVersions, Source, StaleTable, Stream, ThreadMark
 from lowwater_extractor.sources import open_source
 from lowwater_extractor.stale import put_in_front
 
@@ -240,9 +240,11 @@ class _Session:
 
     def _compare_versions(self, copies: Copies, marks: Mapping[int, ThreadMark]) -> None:
         """`marks`: of the last poll, which may not be published yet."""
-        if self._encoders.asked != self._asked:
+        seen = self._stream.seen
+        # a version that returns is known to the encoders
+        if self._encoders.asked != self._asked or (isinstance(seen, SeenVersions) and seen.is_changed):
             self._asked = self._encoders.asked
-            copies.look_at_versions(self._stream.seen, max(mark.order for mark in marks.values()))
+            copies.look_at_versions(seen, max(mark.order for mark in marks.values()))
 
     def _publish(self, polled: Polled) -> None:
         self._publisher.note(polled.notes)

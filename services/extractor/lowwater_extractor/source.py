@@ -51,8 +51,15 @@ class SeenVersions(dict[str, TableSchema]):
         self._new: list[tuple[str, TableSchema]] = []
 
     def __setitem__(self, name: str, version: TableSchema) -> None:
+        if self.get(name) is version:
+            return
         super().__setitem__(name, version)
         self._new.append((name, version))
+
+    @property
+    def is_changed(self) -> bool:
+        """Since `take`."""
+        return bool(self._new)
 
     def take(self) -> list[tuple[str, TableSchema]]:
         found, self._new = self._new, []

@@ -18,7 +18,7 @@ from lowwater.codec.table import Column, TableSchema
 from lowwater.errors import CodecError, LogUnknownError, LowwaterError
 from lowwater_extractor.row_bytes import take_rows
 from lowwater_extractor.row_program import CREATE, DELETE, UPDATE, program
-from lowwater_extractor.source import Encoders, Frame
+from lowwater_extractor.source import Encoders, Frame, SeenVersions
 from lowwater_extractor.sources.mysql import table_map as tm
 from lowwater_extractor.sources.mysql.charsets import Decoders, check_utf8
 from lowwater_extractor.sources.mysql.foreign_keys import ForeignKeys
@@ -282,7 +282,7 @@ class RelationMaker:
         self._counts_year = is_mariadb
         self.written_by(version)
         #: each table's last version
-        self.seen: dict[str, TableSchema] = {}
+        self.seen: dict[str, TableSchema] = SeenVersions()
 
     def written_by(self, version: str) -> None:
         """The server that wrote what comes next, by its own words: some meanings are of a version."""

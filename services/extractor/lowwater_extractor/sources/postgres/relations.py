@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from lowwater.codec.encoder import TableEncoder, WholeRow
 from lowwater.codec.table import Column, TableSchema
 from lowwater.errors import CodecError, LogUnknownError, SourceLostError
-from lowwater_extractor.source import Encoders, Frame
+from lowwater_extractor.source import Encoders, Frame, SeenVersions
 from lowwater_extractor.sources.postgres.messages import RelationMessage
 from lowwater_extractor.sources.postgres.text_values import Convert
 from lowwater_extractor.sources.postgres.types import PgType, column_type
@@ -199,7 +199,7 @@ class RelationMaker:
         self._as_text = as_text
         self._made: dict[RelationMessage, Relation] = {}
         #: each table's last version
-        self.seen: dict[str, TableSchema] = {}
+        self.seen: dict[str, TableSchema] = SeenVersions()
 
     def relation(self, message: RelationMessage, xid: int) -> Relation | None:
         """The server sends a message again after every reconnect and invalidation: mostly it says nothing new.
