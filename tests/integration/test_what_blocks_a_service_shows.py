@@ -123,7 +123,8 @@ def test_an_offset_that_is_gone_fails_the_merger_by_name(new_fleet: NewFleet) ->
     for future in admin.delete_records(places).values():
         future.result(30)
     error = _wait_for_failure(fleet, fleet.merger(), "DataGoneError")
-    assert "deleted" in error["hint"]
+    assert "were deleted" in error["what"]
+    assert "source reset" in error["hint"]
 
 
 # -- disks -----------------------------------------------------------------------------------------------

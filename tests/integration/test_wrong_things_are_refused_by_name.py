@@ -100,7 +100,7 @@ def test_a_changes_topic_that_was_made_again_stops_the_group(new_fleet: NewFleet
     shown = fleet.wait_for_status(merger, "the error", lambda s: s.get("state") == "failed")
     assert shown["error"]["error"] == "TopicError"
     assert "was deleted and made again" in shown["error"]["what"]
-    assert "take the source out of the group" in shown["error"]["hint"]
+    assert "source reset" in shown["error"]["hint"]
 
 
 # -- rows ------------------------------------------------------------------------------------------------
