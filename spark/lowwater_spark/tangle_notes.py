@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +22,15 @@ class TangleNotes:
     def __init__(self, key: Sequence[str]) -> None:
         self._key = key
         self._inside = False
-        self._first: int | None = None
-        self._first_takes = False
-        self._last: int | None = None
-        self._last_adds = False
+        self._first = _End()
+        self._last = _End()
 
     def facts(self) -> TangleFacts:
-        return TangleFacts(inside=self._inside, first_takes=self._first_takes, last_adds=self._last_adds)
+        first, last = self._first, self._last
+        return TangleFacts(
+            inside=self._inside, first_adds=first.adds, first_takes=first.takes, last_adds=last.adds,
+            last_takes=last.takes,
+        )  # fmt: skip
 
     def add(self, rows: pa.Table) -> None:
         """Of a transaction that goes on in the next part the keys are not compared: it may be searched in vain."""
@@ -39,19 +42,17 @@ class TangleNotes:
         if not rows.num_rows or not self._key:
             return
         gsn, is_moved = rows["_gsn"].to_numpy(), moved(rows, self._key)
+        adds: Bools = bools(pc.is_in(op, _ADDS)) | is_moved
         takes: Bools = bools(pc.equal(op, "d")) | is_moved
-        first, last = int(gsn[0]), int(gsn[-1])
-        in_last = slice(int(np.searchsorted(gsn, last, "left")), None)
-        in_first = slice(int(np.searchsorted(gsn, first, "right")))
-        takes_first = bool(takes[in_first].any())
-        if first == self._last and self._last_adds and takes_first:
-            self._inside = True
-        if self._first is None:
-            self._first = first
-        if first == self._first:
-            self._first_takes |= takes_first
-        adds = bool(pc.any(pc.is_in(op.slice(in_last.start), _ADDS)).as_py()) or bool(is_moved[in_last].any())
-        self._last_adds = adds or (last == self._last and self._last_adds)
+        in_first = slice(int(np.searchsorted(gsn, gsn[0], "right")))
+        in_last = slice(int(np.searchsorted(gsn, gsn[-1], "left")), None)
+        first = _End(int(gsn[0]), bool(adds[in_first].any()), bool(takes[in_first].any()))
+        last = _End(int(gsn[-1]), bool(adds[in_last].any()), bool(takes[in_last].any()))
+        if self._last.gsn == first.gsn:
+            both = self._last.joined(first)
+            self._inside |= both.adds and both.takes
+            last = both if last.gsn == first.gsn else last
+        self._first = first if self._first.gsn < 0 else self._first.joined(first)
         self._last = last
         if not self._inside and takes.any():
             self._inside = self._has_tangled(rows, is_moved)
@@ -61,3 +62,17 @@ class TangleNotes:
         if not where.any():
             return False
         return bool(roles_of(rows.filter(pa.array(where)), self._key).is_tangled.any())
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What a transaction does, as far as it is known."""
+
+    gsn: int = -1
+    adds: bool = False
+    takes: bool = False
+
+    def joined(self, other: _End) -> _End:
+        if self.gsn != other.gsn:
+            return self
+        return _End(self.gsn, self.adds or other.adds, self.takes or other.takes)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from lowwater.lake.adapt import alias, before_alias
 from lowwater.lake.columns import BEFORE
-from lowwater.lake.tangle_roles import Bools, Ints, Roles, array, bools, find_roles, key_codes, moved_rows
+from lowwater.lake.tangle_roles import Bools, Ints, Roles, array, bools, differs, find_roles, key_codes, moved_rows
 from lowwater.lake.tangles import FROM, MAYBE, Tangles
 
 
@@ -23,12 +23,12 @@ def moved(rows: pa.Table, key: Sequence[str]) -> Bools:
     is_update = bools(pc.equal(array(rows, "_op"), "u"))
     if not is_update.any():
         return none
-    known, differs = none.copy(), none.copy()
+    known, is_other = none.copy(), none.copy()
     for name in key:
         old, own = pc.struct_field(before, [name]), array(rows, name)
         known |= bools(old.is_valid())
-        differs |= bools(pc.coalesce(pc.not_equal(old, own), pc.xor(old.is_null(), own.is_null())))
-    found: Bools = is_update & known & differs
+        is_other |= differs(old, own)
+    found: Bools = is_update & known & is_other
     return found
 
 

@@ -185,14 +185,19 @@ class Copies:
                 continue
             new = int(schema_id_of(self._encoders.encoder(version).header))
             last = copy.seen_schema_id or copy.schema_id
-            if copy.is_cancelled or last == new:
+            # 0: cancelled before it was ever planned
+            if last in (0, new):
                 continue
-            if why := self._why_copy(table, last, new):
+            why = self._why_copy(table, last, new)
+            if why and (copy.is_over or copy.low < at):
                 self._not_before[table] = at
                 self._want(table, why)
-            else:
-                self.copies[table] = replace(copy, seen_schema_id=new)
-                self.is_changed = True
+                continue
+            if why:
+                # the copy that is under way has what the statement did, the one before it has not
+                self.pending_stale.add(table, why)
+            self.copies[table] = replace(copy, seen_schema_id=new)
+            self.is_changed = True
 
     def _why_copy(self, table: str, last: int, new: int) -> str:
         """Empty where the log tells all that the new version does to the rows."""
@@ -208,7 +213,9 @@ class Copies:
 
     def _look_at_new(self, table: str, at: Order) -> None:
         """Made since this session began. Some of its rows may be in no log: those that it was made with."""
-        if table not in self._wanted and any(known.full_name == table for known in self._source.tables_to_copy()):
+        if table in self._wanted:
+            self._not_before[table] = at
+        elif any(known.full_name == table for known in self._source.tables_to_copy()):
             self._not_before[table] = at
             self._want(table, "it is new")
 
@@ -216,7 +223,8 @@ class Copies:
         """Published with the next records, whether the table can be copied yet or not."""
         for table, found in stale.items():
             copy = self.copies.get(table)
-            is_right = copy is not None and copy.low >= found.order
+            # one that is under way is not what is read now
+            is_right = copy is not None and copy.is_copied and copy.low >= found.order
             if not is_right and self._announced.get(table) != found.order:
                 self._announced[table] = found.order
                 self.pending_stale.add(table, found.reason)
@@ -241,13 +249,14 @@ class Copies:
     def _take_back(self, table: str) -> None:
         """Its copy is not right any more. The position says so, too: a new session copies it, whatever it is shown."""
         copy = self.copies.get(table)
-        if copy is None or copy.is_cancelled:
+        if copy is None:
             return
         if copy.is_copied:
             self._wanted[table] = self._wanted[table] or copy.request
             del self.copies[table]
         else:
-            self.copies[table] = replace(copy, chunks=NEVER_WHOLE)
+            # also one that was cancelled: what was readable instead of it is not right any more
+            self.copies[table] = replace(copy, chunks=NEVER_WHOLE, is_cancelled=False)
         self.is_changed = True
 
     # -- planning ----------------------------------------------------------------------------------------
@@ -302,14 +311,15 @@ class Copies:
         low, high = (mark, ORDER_MAX) if planned.at is None else (planned.at, planned.at)
         schema_id = int(schema_id_of(self._encoders.encoder(table).header))
         before = self.copies.get(name)
+        is_replaced = before is not None and before.is_copied
         copy = uuid.uuid4().hex[:16]
         self._not_before.pop(name, None)
         request = self._wanted.pop(name) or (before.request if before else "")
         self.copies[name] = TableCopy(
             name, copy, count, schema_id, low, high, is_copied=False, request=request, generation=self._generation,
-            # without a snapshot the stream may still be before the statement that made this version: it is compared
-            # with what the stream has shown, so that one that rewrites rows makes the copy once more
-            seen_schema_id=self._shown_schema_id(name) if planned.at is None else 0,
+            # the stream may still be before the statement that made this version. Without a snapshot one that rewrites
+            # rows makes the copy once more; with one, what is readable until then is stale from that statement on
+            seen_schema_id=self._shown_schema_id(name, before) if planned.at is None or is_replaced else 0,
         )  # fmt: skip
         open_.waiting.discard(name)
         open_.copies.add(copy)
@@ -320,10 +330,12 @@ class Copies:
             for number, (bounds, rows) in enumerate(planned.chunks, 1)
         ]
 
-    def _shown_schema_id(self, table: str) -> int:
-        """Of the last version that the stream has shown; 0: none."""
+    def _shown_schema_id(self, table: str, before: TableCopy | None) -> int:
+        """Of the last version that the stream has shown, in this session or to the copy before; 0: none."""
         shown = self._looked_at.get(table)
-        return 0 if shown is None else int(schema_id_of(self._encoders.encoder(shown).header))
+        if shown is not None:
+            return int(schema_id_of(self._encoders.encoder(shown).header))
+        return before.seen_schema_id or before.schema_id if before is not None and before.is_copied else 0
 
     def _look_after(self, open_: _Open) -> None:
         unfinished = [c for c in self.copies.values() if c.copy in open_.copies and not self._landed.has_all(c)]

@@ -65,15 +65,17 @@ class Bounds(_Model):
 class TangleFacts(_Model):
     """Of a `stream` file: whether a transaction puts a row under a key and later takes one away from there.
 
-    A transaction may go on in the next file: what it does in the file's last and first gsn is told apart.
+    A transaction may go on in another file: what those at the file's two ends do is told apart.
     """
 
     #: one does, in this file
     inside: bool = False
-    #: its first transaction takes a row away
+    #: its first transaction puts a row somewhere, or takes one away
+    first_adds: bool = False
     first_takes: bool = False
-    #: its last transaction puts a row somewhere
+    #: and its last one
     last_adds: bool = False
+    last_takes: bool = False
 
 
 class File(_Model):

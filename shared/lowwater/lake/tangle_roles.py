@@ -69,20 +69,28 @@ def key_codes(columns: Sequence[pa.Array]) -> Ints:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """As Arrow can encode it."""
+    """As Arrow can encode and compare it; a zero with a sign is the same key as one without."""
+    if pa.types.is_floating(column.type):
+        return pc.add(column, pa.scalar(0.0, column.type))
     if pa.types.is_nested(column.type):
         return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
     return column
 
 
+def differs(old: pa.Array, own: pa.Array) -> Bools:
+    """Nulls are equal to one another, and to nothing else."""
+    old, own = _plain(old), _plain(own)
+    return bools(pc.coalesce(pc.not_equal(old, own), pc.xor(old.is_null(), own.is_null())))
+
+
 def moved_rows(rows: pa.Table, key: Sequence[int]) -> Bools:
     """True of an update that gave its row another key. A before-image without a key says nothing of it."""
-    known, differs = np.zeros(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
+    known, is_other = np.zeros(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
     for n in key:
         old, own = array(rows, before_alias(n)), array(rows, alias(n))
         known |= bools(old.is_valid())
-        differs |= bools(pc.coalesce(pc.not_equal(old, own), pc.xor(old.is_null(), own.is_null())))
-    found: Bools = bools(pc.equal(array(rows, "_op"), "u")) & known & differs
+        is_other |= differs(old, own)
+    found: Bools = bools(pc.equal(array(rows, "_op"), "u")) & known & is_other
     return found
 
 

@@ -56,7 +56,8 @@ def _overlapping(files: Sequence[File]) -> Iterator[tuple[File, File]]:
 
 def _may_tangle(a: File, b: File) -> bool:
     """Of the transaction that is the last one in `a`, and the first one in `b`."""
-    if a.tangles is None or b.tangles is None or a.gsn_min == b.gsn_min or a.schema_id != b.schema_id:
-        # nothing was noted, or which of them has the transaction's first changes is not known
+    if a.tangles is None or b.tangles is None:
         return True
-    return a.tangles.last_adds and b.tangles.first_takes
+    # which of the two has the transaction's first changes is not known
+    adds = a.tangles.last_adds or b.tangles.first_adds
+    return adds and (a.tangles.last_takes or b.tangles.first_takes)

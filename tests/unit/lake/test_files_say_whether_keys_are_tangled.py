@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from lowwater.lake.columns import BEFORE
 from lowwater.lake.manifest import File, TangleFacts
 from lowwater.lake.tangle_suspects import find_suspects
 from lowwater_spark.tangle_notes import TangleNotes
-from lowwater_spark.untangled import roles_of
+from lowwater_spark.untangled import moved, roles_of
 
 SCHEMA = pa.schema(
     [
@@ -87,6 +88,27 @@ def test_every_tangled_transaction_is_searched_whole(transactions: list[list[Cha
 def test_inserts_and_deletes_of_other_keys_are_not_searched() -> None:
     transactions: list[list[Change]] = [[("c", 1, 0), ("d", 2, 0)], [("c", 3, 0), ("d", 1, 0)]]
     assert not find_suspects([_noted("a", [_table(transactions)])])
+
+
+def test_parts_of_a_transaction_in_files_whose_order_is_not_known_are_searched() -> None:
+    """Small files are merged: the one that begins first may have the later part of a transaction that both have."""
+    rows = _table([[("c", 9, 0)], [("c", 1, 0), ("d", 1, 0)]])
+    later = pa.concat_tables([rows.slice(0, 1), rows.slice(2, 1)])
+    one, two = _noted("a", [later]), _noted("b", [rows.slice(1, 1)])
+    assert find_suspects([one, two]).gsns == (2,)
+
+
+@pytest.mark.parametrize("type_", [pa.list_(pa.int32()), pa.float64(), pa.binary()])
+def test_keys_of_any_type_are_compared(type_: pa.DataType) -> None:
+    own: list[Any] = {pa.list_(pa.int32()): [[1], [2]], pa.float64(): [-0.0, 1.0], pa.binary(): [b"1", b"2"]}[type_]  # type: ignore[assignment]
+    before = [{"id": {pa.float64(): 0.0}.get(type_, own[0])}, {"id": own[0]}]
+    struct = pa.struct([("id", type_)])
+    columns = {"_gsn": [1, 2], "_seq": [1, 1], "_op": ["u", "u"], BEFORE: pa.array(before, struct)}
+    rows = pa.table({**columns, "id": pa.array(own, type_)})
+    assert moved(rows, ["id"]).tolist() == [False, True]
+    notes = TangleNotes(["id"])
+    notes.add(rows)
+    assert not notes.facts().inside
 
 
 def test_files_from_before_facts_were_noted_are_searched() -> None:
