@@ -203,6 +203,10 @@ class Position:
     threads: tuple[ThreadPosition, ...]
     #: how capture of this source is numbered: one more each time that it starts from scratch, see `next_generation`
     generation: int = 0
+    #: the changes topic that this generation is published to; empty before its first session
+    topic_id: str = ""
+    #: of each partition of it, the offset from which on this generation lies there
+    starts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from lowwater.config import Settings
 from lowwater.errors import FencedError, LandingConflictError, LandingError
 from lowwater.ids import SchemaId
 from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import CopiedTables, Generation, Kind, Landed, Manifest
+from lowwater.lake.manifest import CopiedTables, Generation, Kind, Landed, Manifest, StaleTables
 from lowwater.record_codec import decode_commit
 from lowwater.records import Commit, Prepared
 from lowwater.schemas import SchemaStore
@@ -35,6 +35,7 @@ from lowwater_spark.stitch import Stitched, stitch
 
 _log = structlog.get_logger()
 
+_OF_ANOTHER_LAKE = "its copy landed in another lake: `lowwater source copy` makes one for this lake"
 #: below this a landing is one task: more would only make more files
 ROWS_PER_TASK_MIN = 50_000
 #: a table version that was not seen for this many landings is no longer looked for
@@ -269,6 +270,7 @@ class Landing:
         head = self._chain.head
         self._landings += 1
         self._seen |= dict.fromkeys((f.schema_id for f in files), self._landings)
+        copied, strangers = self._copied(reports)
         draft = Draft(
             Kind.LAND,
             self._group,
@@ -281,8 +283,8 @@ class Landing:
             commit_ts_us=max(r.commit_ts_us for r in reports),
             clock_us=max(r.clock_us for r in reports),
             skipped=tuple(s for r in reports for s in r.skipped),
-            copied=self._copied(reports),
-            stale=tuple(s for r in reports for s in r.stale),
+            copied=copied,
+            stale=(*(s for r in reports for s in r.stale), *strangers),
             generations=self._new_generations(reports),
             versions=tuple((id_, table_version(self._avro(id_))) for id_ in {f.schema_id for f in files}),
         )
@@ -304,14 +306,24 @@ class Landing:
         new = sorted((gsn, pair) for pair, gsn in first.items() if pair not in known)
         return tuple(Generation(source=source, generation=number, gsn=gsn) for gsn, (source, number) in new)
 
-    def _copied(self, reports: list[TaskReport]) -> tuple[CopiedTables, ...]:
-        """Of a copy that is closed nothing is here, or not all: it landed in another lake, or was replaced."""
+    def _copied(self, reports: list[TaskReport]) -> tuple[tuple[CopiedTables, ...], tuple[StaleTables, ...]]:
+        """Of a copy that is closed nothing is here, or not all: it landed in another lake, or was replaced.
+
+        One of which nothing ever landed here is of a source that was copied under another group: its tables are stale.
+        """
         self._chain.refresh()
         found = [copied for report in reports for copied in report.copied]
         for copied in found:
             if copied.copy_id in self._chain.closed_copies:
                 _log.warning("a closed copy", copy=copied.copy_id, tables=copied.tables[:10], gsn=copied.gsn)
-        return tuple(copied for copied in found if copied.copy_id not in self._chain.closed_copies)
+        found = [copied for copied in found if copied.copy_id not in self._chain.closed_copies]
+        here = {copy for copy, _ in self._chain.landed_chunks} if found else set()
+        strangers = [copied for copied in found if copied.copy_id not in here]
+        for copied in strangers:
+            _log.warning("a copy of another lake", copy=copied.copy_id, tables=copied.tables[:10], gsn=copied.gsn)
+        return tuple(c for c in found if c.copy_id in here), tuple(
+            StaleTables(gsn=c.gsn, source=c.source, tables=c.tables, reason=_OF_ANOTHER_LAKE) for c in strangers
+        )
 
     def _commit_draft(self, draft: Draft) -> Manifest:
         """Who is refused asks Kafka whether it was fenced. If not, the manifest in its way was a predecessor's last."""

@@ -277,7 +277,9 @@ class Publisher:
         self.abandon()
         self._marks, self._published = {}, {}
         generation = next_generation(self._position.generation, now_us)
-        self._position = replace(self._position, incarnation=incarnation, generation=generation)
+        self._position = replace(
+            self._position, incarnation=incarnation, generation=generation, topic_id="", starts=()
+        )  # fmt: skip
         self._commit()
 
     def move(self, places: Mapping[int, tuple[bytes, Order]]) -> None:

@@ -14,10 +14,10 @@ import structlog
 from prometheus_client import Counter
 
 from lowwater import topics
-from lowwater.bus.consumer import read_to_end
+from lowwater.bus.consumer import read_to_end, topic_ends
 from lowwater.config import Settings
 from lowwater.control import ControlReader
-from lowwater.errors import IncarnationError, LowwaterError, SourceLostError
+from lowwater.errors import IncarnationError, LowwaterError, SourceLostError, TopicError
 from lowwater.failpoints import fail_point
 from lowwater.health import STALL_SECONDS
 from lowwater.ids import next_generation
@@ -78,7 +78,7 @@ class Extractor(SessionService):
         try:
             producer.init()
             fail_point("extractor.after_init")
-            position = self._read_position()
+            position = self._of_topic(self._read_position())
             clock = SourceClock(position.clock_us, int(self._config.clock_ahead_seconds_max * 1e6))
             metrics.LAG_SECONDS.labels(self.name).set_function(lambda: clock.age_seconds(now_us()))
             rules = column_rules(self._config.columns)
@@ -136,6 +136,22 @@ class Extractor(SessionService):
                 "all that it then publishes comes after what was published before, and its tables are copied again",
             )
         return replace(last, epoch=last.epoch + 1)
+
+    def _of_topic(self, position: Position) -> Position:
+        """TopicError: what this generation has published is gone, and what is not released yet with it."""
+        topic = topics.changes(self.name)
+        topic_id = self._admin.topic_id(topic)
+        if position.topic_id == topic_id:
+            return position
+        if position.topic_id:
+            raise TopicError(
+                f"topic {topic} was deleted and made again: changes that were not released are gone",
+                source=self.name,
+                hint=f"`lowwater source reset {self.name} --yes --reason …` captures it from scratch, after all that "
+                "was released",
+            )
+        ends = (topic_ends(self.kafka, topic, p, tick=self.tick)[1] for p in range(self._config.partitions))
+        return replace(position, topic_id=topic_id, starts=tuple(ends))
 
     def _can_go_on(self, error: LowwaterError) -> bool:
         """A database that does not answer may come back: the next session begins where Kafka's position is."""

@@ -24,7 +24,7 @@ from lowwater.codec.varint import read_long
 from lowwater.codec.wire import HEADER_SIZE
 from lowwater.config import Settings
 from lowwater.control import ControlFold
-from lowwater.errors import ConfigError, LowwaterError, MergeError
+from lowwater.errors import ConfigError, LowwaterError, MergeError, TopicError
 from lowwater.positions import ORDER_MIN, U64_MAX, Order
 from lowwater.record_codec import RecordCodec, decode_commit
 from lowwater.records import (
@@ -225,7 +225,14 @@ def _read_released(settings: Settings, codec: RecordCodec, group: str) -> Releas
 def _changes_topic(settings: Settings, admin: Admin, codec: RecordCodec, source: str) -> ChangesTopic:
     topic = topics.changes(source)
     offsets = admin.first_offsets(topic, settings.source(source).partitions)
-    return ChangesTopic(admin.topic_id(topic), offsets, last_position(settings.kafka, codec, source))
+    position, topic_id = last_position(settings.kafka, codec, source), admin.topic_id(topic)
+    if position is not None and position.topic_id not in ("", topic_id):
+        raise TopicError(
+            f"topic {topic} was deleted and made again: changes that were not released are gone",
+            source=source,
+            hint=f"`lowwater source reset {source} --yes --reason …` first",
+        )
+    return ChangesTopic(topic_id, offsets, position)
 
 
 def _skips(settings: Settings, codec: RecordCodec, group: str) -> tuple[Skip, ...]:
