@@ -263,7 +263,7 @@ class Postgres(PostgresSteps):
         make = tuple(make for _, _, make in columns)
         expressions = ", ".join(expression for _, expression, _ in columns)
         rows = self._run(f"SELECT {expressions} FROM {table.only}{table.sql}")
-        return TableState(names, Counter(canonical_row(row, make) for row in rows), make, table, life=table.oid)
+        return TableState(names, Counter(canonical_row(row, make) for row in rows), make, table)
 
     def may_refuse(self, said: str) -> Step | None:
         """Tables without an identity: their names are known from what the database had."""

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
 from lowwater.errors import LakeError
 from tests.differential.compare import difference, rows_of
 from tests.differential.fleet import OneSource
@@ -30,8 +28,6 @@ NOT_READABLE = "not readable"
 OPEN_SECONDS = 6.0
 #: each gsn is looked at in so many tables: more gsns find more than more tables do
 TABLES_PER_VERSION = 8
-#: docs/postgres.md: what is in no log is noticed within seconds
-NOTICED_SECONDS = 60.0
 #: a table that the lake does not know for so long is given the restart that the docs ask for
 RESTART_SECONDS = 5.0
 
@@ -58,7 +54,6 @@ class Report:
     tables_compared: int = 0
     versions_compared: int = 0
     #: as of a gsn between something that is in no log, and its being noticed
-    noticed_late: int = 0
     #: states that the lake said it could not give
     unreadable: Counter[str] = field(default_factory=Counter)
     refusals: list[str] = field(default_factory=list)
@@ -83,8 +78,7 @@ class Report:
     def __str__(self) -> str:
         lines = [
             f"{self.progress()}: {self.tables_compared} tables at the newest gsn and {self.versions_compared} at older "
-            f"ones compared, {self.unreadable.total()} older not readable, {self.noticed_late} as before what is in no "
-            f"log, {len(self.refusals)} refusals",
+            f"ones compared, {self.unreadable.total()} older not readable, {len(self.refusals)} refusals",
             "seconds: " + ", ".join(f"{what} {seconds:.1f}" for what, seconds in self.seconds.items()),
             "done: " + ", ".join(f"{name} {count}" for name, count in sorted(self.done.items())),
         ]
@@ -151,12 +145,12 @@ class Run:
             self.report.reasons[step.name] = errors[-1][:150]
         else:
             self.report.done[step.name] += 1
-        self._record(self.kind.is_quiet(step), lambda table: self.kind.has_to_do_with(step, table))
+        self._record(lambda table: self.kind.has_to_do_with(step, table))
 
-    def _record(self, is_quiet: bool = False, touches: Callable[[str], bool] = lambda _: False) -> None:
+    def _record(self, touches: Callable[[str], bool] = lambda _: False) -> None:
         with self.report.timed("reading the database"):
             self._state = self.kind.state()
-            self._history.record(2 * self._number, self._state, is_quiet, touches)
+            self._history.record(2 * self._number, self._state, touches)
 
     def _act(self, action: str) -> None:
         verb, _, what = action.partition(" ")
@@ -309,15 +303,12 @@ class Run:
                     reasons[table] = str(error)
                     continue
                 if differs := difference(found, wanted):
-                    if self._is_late(table, found, 2 * self._number) and time.monotonic() < started + NOTICED_SECONDS:
-                        reasons[table] = "not noticed yet"
-                        continue
                     raise DifferentialError("wrong data", f"{table} at the newest gsn: {differs}", table)
                 equal.add(table)
                 self.report.tables_compared += 1
             for table in self._history.tables():
                 if table not in equal and self.kind.is_dropped(table):
-                    self._look_at_dropped(table, reasons, is_late=time.monotonic() < started + NOTICED_SECONDS)
+                    self._look_at_dropped(table)
             if refusal := self._refusal(self.fleet.errors()):
                 refusals.append(refusal)
                 return True
@@ -330,20 +321,14 @@ class Run:
         self._wait("all tables to be readable", is_all_readable, seconds, NOT_READABLE, reasons)
         return refusals[0] if refusals else None
 
-    def _look_at_dropped(self, table: str, reasons: dict[str, str], is_late: bool) -> None:
+    def _look_at_dropped(self, table: str) -> None:
         """It has no rows, or the lake says that it is not known."""
         try:
             found = self.fleet.read(self.kind.lake_name(self.fleet.source, table))
         except LakeError:
             return
-        if found.num_rows and is_late:
-            reasons[table] = "it was dropped, which is not noticed yet"
-        elif found.num_rows:
+        if found.num_rows:
             raise DifferentialError("wrong data", f"{table} was dropped, the lake has {found.num_rows} rows", table)
-
-    def _is_late(self, table: str, found: pa.Table, marker: int) -> bool:
-        """It is what it was before something that is in no log, and that is noticed some seconds later."""
-        return any(not difference(found, before) for before in self._history.before_quiet(table, marker))
 
     def _compare_older(self, versions: int) -> None:
         lake = self.fleet.lake()
@@ -369,9 +354,6 @@ class Run:
                 self.report.unreadable[re.sub(r"[^ ]*\d[^ ]*", "…", str(error))[:150]] += 1
                 continue
             if differs := difference(found, wanted):
-                if self._is_late(table, found, marker):
-                    self.report.noticed_late += 1
-                    continue
                 raise DifferentialError("wrong data", f"{table} as of gsn {gsn}, marker {marker}: {differs}", table)
             self.report.versions_compared += 1
 

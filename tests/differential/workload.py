@@ -53,15 +53,9 @@ class TableState:
     about: Any = field(compare=False, repr=False, default=None)
     #: of a kind whose rows are not the lake's, column by column: makes canonical rows of the lake's
     rows_of_lake: Callable[[Any], Counter[Row]] | None = field(compare=False, repr=False, default=None)
-    #: which table it is: one that is made anew under its name may be in no log until it is noticed; None: not told
-    life: Any = field(compare=False, repr=False, default=None)
 
 
 State = Mapping[str, TableState]
-
-
-def _life(state: TableState | None) -> Any:
-    return None if state is None else state.life
 
 
 class History:
@@ -74,32 +68,20 @@ class History:
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[list[int], list[TableState | None]]] = {}
-        #: (table, number of its entry): the log does not tell of it
-        self._quiet: set[tuple[str, int]] = set()
-        #: the same of tables that were made then; one that only got another name is in the log all the time
-        self._born: set[tuple[str, int]] = set()
-        self._lives: set[Any] = {None}
         #: (table, marker): the step before this marker has to do with it
         self._touched: set[tuple[str, int]] = set()
 
-    def record(
-        self, marker: int, state: State, is_quiet: bool = False, touches: Callable[[str], bool] = lambda _: False
-    ) -> None:
-        """`is_quiet`: what the last step did may be in no log. `touches`: tables that it may change for a while."""
+    def record(self, marker: int, state: State, touches: Callable[[str], bool] = lambda _: False) -> None:
+        """`touches`: tables that the last step may have changed for a while."""
         for table in {*state, *self._of}:
             if touches(table):
                 self._touched.add((table, marker))
             markers, states = self._of.setdefault(table, ([], []))
             now = state.get(table)
             # kinds give the same object again for what did not change
-            if not states or (states[-1] is not now and (states[-1] != now or _life(states[-1]) != _life(now))):
-                if is_quiet:
-                    self._quiet.add((table, len(states)))
-                if _life(now) not in self._lives:
-                    self._born.add((table, len(states)))
+            if not states or (states[-1] is not now and states[-1] != now):
                 markers.append(marker)
                 states.append(now)
-        self._lives |= {*map(_life, state.values())}
 
     def at(self, table: str, marker: int) -> TableState | None:
         """None: it was not there, or nobody knows what it held."""
@@ -107,24 +89,6 @@ class History:
         if marker % 2 and (known != self._entry(table, marker + 1) or (table, marker + 1) in self._touched):
             return None
         return None if known is None else self._of[table][1][known]
-
-    def before_quiet(self, table: str, marker: int) -> list[TableState]:
-        """What it was before changes that no log tells of, one after the other: such a change is noticed late."""
-        at = self._entry(table, marker + marker % 2)
-        found: list[TableState] = []
-        while at and (at := self._before_quiet(table, at)) is not None:
-            before = self._of[table][1][at]
-            found += [] if before is None else [before]
-        return found
-
-    def _before_quiet(self, table: str, at: int) -> int | None:
-        """The entry before this one, if that was quiet; or before all of a table that was quietly made anew."""
-        if (table, at) in self._quiet:
-            return at - 1
-        states = self._of[table][1]
-        while at and _life(states[at - 1]) == _life(states[at]):
-            at -= 1
-        return at - 1 if at and (table, at) in self._born and (table, at) in self._quiet else None
 
     def tables(self) -> list[str]:
         return sorted(self._of)
@@ -200,10 +164,6 @@ class Kind(ABC):
     def marker_of(self, state: TableState, row: Row) -> int:
         """Out of the marker's one row."""
         return int(row[state.columns.index("n")])
-
-    def is_quiet(self, step: Step) -> bool:
-        """The log does not tell what it does: the product notices by other means, some seconds later."""
-        return False
 
     def may_refuse(self, said: str) -> Step | None:
         """A refusal that is right by what the database is, whatever step made it so: a step that has its `repair`."""

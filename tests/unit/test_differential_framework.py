@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -89,37 +88,7 @@ def test_a_dropped_table_is_not_known() -> None:
     assert history.at("t", 2) is None
 
 
-def test_what_was_before_quiet_changes_is_told_as_far_as_they_are_quiet() -> None:
-    history = History()
-    history.record(0, {"t": _state((1, "a"))})
-    history.record(2, {"t": _state((1, "b"))})
-    history.record(4, {"t": _state((1, "c"))}, is_quiet=True)
-    history.record(6, {"t": _state((1, "d"))}, is_quiet=True)
-    assert history.before_quiet("t", 6) == [_state((1, "c")), _state((1, "b"))]
-    assert history.before_quiet("t", 2) == []
-
-
 # -- shrinking ---------------------------------------------------------------------------------------------
-
-
-def test_a_table_that_was_made_anew_is_in_no_log_until_it_is_noticed() -> None:
-    history = History()
-    old, new = replace(_state((1, "a")), life=1), replace(_state((1, "b")), life=2)
-    history.record(0, {"t": old})
-    history.record(2, {"t": new}, is_quiet=True)
-    written = replace(_state((1, "c")), life=2)
-    history.record(4, {"t": written})
-    assert history.before_quiet("t", 4) == [old]
-
-
-def test_what_is_written_to_a_table_that_got_another_name_is_in_the_log() -> None:
-    history = History()
-    one, other = replace(_state((1, "a")), life=1), replace(_state((1, "b")), life=2)
-    history.record(0, {"t": one, "u": other})
-    history.record(2, {"t": other, "u": one}, is_quiet=True)
-    history.record(4, {"t": replace(_state((1, "c")), life=2), "u": one})
-    assert history.before_quiet("t", 4) == []
-    assert history.before_quiet("u", 4) == [other]
 
 
 def test_shrinking_keeps_the_steps_and_statements_that_are_needed_together() -> None:

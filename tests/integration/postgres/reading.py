@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -74,8 +75,8 @@ class Read:
         asker = self.stream._watch._asker
         # the answer that is on its way may be of before
         for _ in range(2):
-            asker.due_at = 0.0
-            self.poll_until("the watch", lambda: asker.due_at != 0.0)
+            asker._answered_at = -math.inf
+            self.poll_until("the watch", lambda: asker._answered_at > 0)
 
     @property
     def running(self) -> int:

@@ -15,6 +15,8 @@ from lowwater_extractor.sources.postgres.connect import connect, named_errors
 from lowwater_extractor.sources.postgres.facts_sql import digest_query
 
 WATCH_SECONDS, WATCH_SECONDS_MAX = 1.0, 10.0
+#: while transactions wait for the answer
+WAITED_SECONDS, WAITED_SECONDS_MAX = 0.01, 0.25
 #: of the time of one of the server's cores, about
 SHARE = 0.05
 
@@ -36,16 +38,24 @@ class DigestAsker:
         self._source = source
         self._publications = publications
         self._connection: psycopg.Connection[Any] | None = None
-        self._is_asked = False
+        #: when what is under way was asked for
+        self._asked_at: float | None = None
+        #: how long the server took last
+        self._seconds = 0.0
+        self._answered_at = -WATCH_SECONDS_MAX
         #: composite types that columns are of
         self.composites: set[int] = set()
-        self.due_at = 0.0
+        #: the last answer is of this moment, or of a later one
+        self.of = 0.0
 
-    def poll(self) -> Digest | None:
+    def poll(self, *, is_waited_for: bool) -> Digest | None:
         """Never waits; None most of the time."""
         now = time.monotonic()
-        if not self._is_asked:
-            if now >= self.due_at:
+        if self._asked_at is None:
+            least, most = (WATCH_SECONDS, WATCH_SECONDS_MAX)
+            if is_waited_for:
+                least, most = (WAITED_SECONDS, WAITED_SECONDS_MAX)
+            if now - self._answered_at >= max(least, min(self._seconds / SHARE, most)):
                 self._ask()
             return None
         return self._answer(now)
@@ -58,15 +68,17 @@ class DigestAsker:
         return found
 
     def _ask(self) -> None:
+        asked_at = time.monotonic()
         if self._connection is None:
             self._connection = connect(self._config, self._source)
         asked = digest_query(self._config.tables, self._publications, sorted(self.composites))
         with named_errors(self._source, "watch the catalogue"):
             self._connection.pgconn.send_query(asked.as_string(self._connection).encode())
-        self._is_asked = True
+        self._asked_at = asked_at
 
     def _answer(self, now: float) -> Digest | None:
         assert self._connection is not None
+        assert self._asked_at is not None
         pg = self._connection.pgconn
         with named_errors(self._source, "watch the catalogue"):
             pg.consume_input()
@@ -80,8 +92,8 @@ class DigestAsker:
             raise SourceLostError(f"watch the catalogue: {text}", source=self._source, hint="it is tried again")
         tables, shared, seconds = ((result.get_value(0, place) or b"").decode() for place in range(3))
         # by the server's own time: here much else is done in between
-        self.due_at = now + max(WATCH_SECONDS, min(float(seconds or 0) / SHARE, WATCH_SECONDS_MAX))
-        self._is_asked = False
+        self._seconds, self._answered_at = float(seconds or 0), now
+        self.of, self._asked_at = self._asked_at, None
         return Digest(tables, shared)
 
     def close(self) -> None:

@@ -4,6 +4,9 @@
 commits before it is still to come. So is a keepalive's `walEnd`: all before it has been decoded and sent. It is not
 taken in the middle of a transaction. Both are also what is acknowledged, once Kafka holds it.
 
+**What the log does not tell** is looked for in the catalogue after transactions have come and before they are handed
+over (`watch.py`): whatever was done before one of them committed is known by then, and said in front of it.
+
 **A lost connection** ends the session, and the next begins at the position that Kafka holds: there is one way to
 start. What was read of transactions that had not committed comes again.
 """
@@ -13,11 +16,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from lowwater.errors import LogGapError
 from lowwater.positions import U64_MAX, Order
 from lowwater_extractor.modes import is_wanted
-from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
+from lowwater_extractor.source import Encoders, Polled, SourceTransaction, ThreadMark, ThreadState
 from lowwater_extractor.sources.postgres import messages, metrics
 from lowwater_extractor.sources.postgres.assemble import THREAD, Assembler
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
@@ -31,6 +35,8 @@ from lowwater_extractor.sources.postgres.watch import Watch
 from lowwater_extractor.spill import SpillSpace
 
 FIGURES_SECONDS = 5.0
+#: so many times `read_bytes` are read while transactions wait for the catalogue
+READS_MAX = 3
 #: a commit ends at least a record's header after the last one: so many orders right after a mark are never a commit's
 FREE_ORDERS = 1 << 32
 
@@ -42,6 +48,17 @@ FROM pg_replication_slots WHERE slot_name = %s"""
 _HEARTBEAT = "SELECT pg_logical_emit_message(false, 'lowwater', 'heartbeat')"
 
 _KEEPALIVE = 0x6B
+
+
+class _Waiting(NamedTuple):
+    """Transactions that have come, until the catalogue has been looked at."""
+
+    transactions: list[SourceTransaction]
+    #: everything that commits up to here is among them, or was handed over before
+    read_to: int
+    #: the same of this session's reading
+    log_read_to: int
+    since: float
 
 
 class PostgresStream:
@@ -82,10 +99,12 @@ class PostgresStream:
         self.seen = maker.seen
         tick = self._replication.status
         self._assembler = Assembler(source, maker.relation, self._space, config.spill_bytes_max, tick)
-        #: everything that commits up to here has been handed over
+        #: everything that commits up to here has come; is it handed over, too, the resume says so
         self._read_to: int = self._resume.lsn
         #: the same of this session, which begins to read a little before that
         self._log_read_to: int = begin
+        self._waiting: _Waiting | None = None
+        self._reads = 0
         self._is_empty = False
         #: where the server's log ended when it was asked last
         self._server_end = U64_MAX
@@ -99,25 +118,39 @@ class PostgresStream:
             # the position that capture begins at is durable before anything is read
             self._announce = False
             return self._polled()
-        if THREAD not in held:
+        if THREAD not in held and self._reads < READS_MAX:
             self._read()
         self._replication.status()
         self._look_after()
         return self._polled()
 
     def _polled(self) -> Polled:
-        assembler = self._assembler
-        found, assembler.committed = assembler.committed, []
-        found = self._same.new(found, self._log_read_to)
+        found = self._looked_at()
         last, xid = (found[-1].order.major, found[-1].txid) if found else (self._resume.last, self._resume.xid)
-        self._resume = replace(self._resume, lsn=Lsn(self._read_to), last=last, xid=xid)
-        at_end = self._is_empty and self._read_to >= self._server_end
+        self._resume = replace(self._resume, last=last, xid=xid)
+        to = self._resume.lsn
+        at_end = self._is_empty and self._waiting is None and to >= self._server_end
         resume = self._resume.pack()
-        mark = ThreadMark(THREAD, Order.mark(self._read_to), resume, ThreadState.OPEN, at_end, free_orders=FREE_ORDERS)
+        mark = ThreadMark(THREAD, Order.mark(to), resume, ThreadState.OPEN, at_end, free_orders=FREE_ORDERS)
         return Polled(found, {THREAD: mark}, notes=self._watch.notes(), stale=self._watch.stale.found)
+
+    def _looked_at(self) -> list[SourceTransaction]:
+        """Transactions that came before the catalogue was looked at last; the resume is moved after them."""
+        waiting = self._waiting
+        if waiting is None:
+            came, self._assembler.committed = self._assembler.committed, []
+            waiting = _Waiting(came, self._read_to, self._log_read_to, time.monotonic())
+            self._reads = 0
+        self._waiting = waiting if waiting.transactions and self._watch.of < waiting.since else None
+        if self._waiting is not None:
+            return []
+        found = self._same.new(waiting.transactions, waiting.log_read_to)
+        self._resume = replace(self._resume, lsn=Lsn(waiting.read_to))
+        return found
 
     def _read(self) -> None:
         """What has come, up to a limit."""
+        self._reads += self._waiting is not None
         found, self._is_empty = self._replication.receive(self._config.read_bytes)
         self._assembler.feed_all(found, self._not_data)
         self._has_read(self._assembler.end_lsn)
@@ -140,7 +173,7 @@ class PostgresStream:
             self._replication.status(now=True)
 
     def _look_after(self) -> None:
-        self._watch.poll()
+        self._watch.poll(is_waited_for=self._waiting is not None)
         now = time.monotonic()
         if self._is_empty and now - self._asked_at >= self._config.end_check_seconds:
             self._asked_at = now

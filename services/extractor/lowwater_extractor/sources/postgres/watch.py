@@ -1,11 +1,12 @@
 """Watches the catalogue for what the log does not tell: other tables under known names, partitions that come and go,
 rows that are rewritten, a publication that somebody has changed.
 
-One number that stands for all of it is asked for every second or so, over a connection of its own, while the stream
-goes on; less often where it takes the server long, so that it costs no more than a small share of one core. Once it
-differs, the facts are read and compared with those that are kept (`table_facts.py`). A relation that the stream names
-is looked at before the transaction is handed over that named it: the server names one again after whatever is done to
-it. So no change of a table goes out after such a thing without the table being named stale in front of it.
+One number that stands for all of it is asked for over a connection of its own, while the stream goes on: after
+transactions have come, which wait for the answer, and every second or so while there are none; less often where it
+takes the server long, so that it costs no more than a small share of one core. Once it differs, the facts are read and
+compared with those that are kept (`table_facts.py`). A relation that the stream names is looked at before the
+transaction is handed over that named it: the server names one again after whatever is done to it. So no transaction
+goes out that committed after such a thing without the table being named stale in front of it.
 
 A table is stale up to a place in the log that is written then: a copy from behind it is right.
 """
@@ -110,9 +111,14 @@ class Watch:
 
     # -- when ----------------------------------------------------------------------------------------------
 
-    def poll(self) -> None:
-        """Never waits, unless there is a difference."""
-        found = self._asker.poll()
+    @property
+    def of(self) -> float:
+        """All that was done to the catalogue up to this moment (of the monotonic clock) is known."""
+        return self._asker.of
+
+    def poll(self, *, is_waited_for: bool) -> None:
+        """Never waits, unless there is a difference. `is_waited_for`: transactions are held for it."""
+        found = self._asker.poll(is_waited_for=is_waited_for)
         if found is not None and (found != self._digest or self._again):
             before, self._digest = self._digest, found
             self.check(is_full=found.shared != before.shared)
