@@ -17,9 +17,6 @@ _TYPE = """
 SELECT t.typname, t.typtype, t.typbasetype, t.typtypmod, t.typelem, t.typdelim, t.typcategory, t.typndims
 FROM pg_type t WHERE t.oid = %s"""
 
-_SNAPSHOT = """
-SELECT pg_snapshot_xmax(s)::text::int8, ARRAY(SELECT x::text::int8 FROM pg_snapshot_xip(s) x)
-FROM pg_current_snapshot() s"""
 
 _TABLES = """
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident,
@@ -93,6 +90,12 @@ class Seen(NamedTuple):
     xmax: int
     running: frozenset[int]
 
+    @classmethod
+    def parse(cls, text: str) -> Seen:
+        """As the server writes a snapshot: xmin:xmax:running."""
+        _, xmax, running = text.split(":")
+        return cls(int(xmax), frozenset(int(number) % (1 << 32) for number in running.split(",") if number))
+
     def shows(self, xid: int) -> bool:
         # the log has the lower half of a transaction's number
         is_ahead = (xid - self.xmax) % (1 << 32) < 1 << 31
@@ -142,8 +145,8 @@ class DatabaseCatalogue:
         return PgType(oid, name)
 
     def snapshot(self) -> Seen:
-        ((xmax, running),) = self.ask(_SNAPSHOT)
-        return Seen(xmax, frozenset(number % (1 << 32) for number in running))
+        ((text,),) = self.ask("SELECT pg_current_snapshot()::text")
+        return Seen.parse(text)
 
     def is_visible(self, xid: int) -> bool:
         """Whether others see what a transaction has done that is in the log: it may still wait for a standby."""

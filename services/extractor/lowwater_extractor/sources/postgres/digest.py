@@ -10,6 +10,7 @@ import psycopg
 from psycopg import pq
 
 from lowwater.errors import SourceLostError
+from lowwater_extractor.sources.postgres.catalogue import Seen
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect, named_errors
 from lowwater_extractor.sources.postgres.facts_sql import digest_query
@@ -30,6 +31,12 @@ class Digest(NamedTuple):
     shared: str
 
 
+class Answer(NamedTuple):
+    digest: Digest
+    #: the transactions whose doings it has
+    seen: Seen
+
+
 class DigestAsker:
     """Over a connection of its own. Where it takes the server long, it is asked less often."""
 
@@ -38,29 +45,26 @@ class DigestAsker:
         self._source = source
         self._publications = publications
         self._connection: psycopg.Connection[Any] | None = None
-        #: when what is under way was asked for
-        self._asked_at: float | None = None
+        self._is_asked = False
         #: how long the server took last
         self._seconds = 0.0
         self._answered_at = -WATCH_SECONDS_MAX
         #: composite types that columns are of
         self.composites: set[int] = set()
-        #: the last answer is of this moment, or of a later one
-        self.of = 0.0
 
-    def poll(self, *, is_waited_for: bool) -> Digest | None:
+    def poll(self, *, is_waited_for: bool) -> Answer | None:
         """Never waits; None most of the time."""
         now = time.monotonic()
-        if self._asked_at is None:
-            least, most = (WATCH_SECONDS, WATCH_SECONDS_MAX)
+        if not self._is_asked:
+            least, most = WATCH_SECONDS, WATCH_SECONDS_MAX
             if is_waited_for:
-                least, most = (WAITED_SECONDS, WAITED_SECONDS_MAX)
+                least, most = WAITED_SECONDS, WAITED_SECONDS_MAX
             if now - self._answered_at >= max(least, min(self._seconds / SHARE, most)):
                 self._ask()
             return None
         return self._answer(now)
 
-    def now(self) -> Digest:
+    def now(self) -> Answer:
         """Waits for the answer."""
         self._ask()
         while (found := self._answer(time.monotonic())) is None:
@@ -68,17 +72,15 @@ class DigestAsker:
         return found
 
     def _ask(self) -> None:
-        asked_at = time.monotonic()
         if self._connection is None:
             self._connection = connect(self._config, self._source)
         asked = digest_query(self._config.tables, self._publications, sorted(self.composites))
         with named_errors(self._source, "watch the catalogue"):
             self._connection.pgconn.send_query(asked.as_string(self._connection).encode())
-        self._asked_at = asked_at
+        self._is_asked = True
 
-    def _answer(self, now: float) -> Digest | None:
+    def _answer(self, now: float) -> Answer | None:
         assert self._connection is not None
-        assert self._asked_at is not None
         pg = self._connection.pgconn
         with named_errors(self._source, "watch the catalogue"):
             pg.consume_input()
@@ -90,11 +92,11 @@ class DigestAsker:
         if result is None or result.status != pq.ExecStatus.TUPLES_OK:
             text = (result.error_message if result else b"no answer").decode().strip()
             raise SourceLostError(f"watch the catalogue: {text}", source=self._source, hint="it is tried again")
-        tables, shared, seconds = ((result.get_value(0, place) or b"").decode() for place in range(3))
+        tables, shared, snapshot, seconds = ((result.get_value(0, place) or b"").decode() for place in range(4))
         # by the server's own time: here much else is done in between
         self._seconds, self._answered_at = float(seconds or 0), now
-        self.of, self._asked_at = self._asked_at, None
-        return Digest(tables, shared)
+        self._is_asked = False
+        return Answer(Digest(tables, shared), Seen.parse(snapshot))
 
     def close(self) -> None:
         if self._connection is not None:

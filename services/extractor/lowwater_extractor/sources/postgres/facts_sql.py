@@ -87,7 +87,7 @@ prints(oid, print) AS (
 _BY_TABLE = sql.SQL(
     _PRINTS + " SELECT oid, sum(print)::text FROM prints WHERE oid IN (SELECT oid FROM wanted) GROUP BY oid"
 )
-#: of all tables together; of what counts for all of them; and how many seconds the server took
+#: of all tables together; of what counts for all of them; what it shows; and how many seconds the server took
 _DIGEST = sql.SQL(
     _PRINTS
     + """
@@ -99,6 +99,7 @@ SELECT (SELECT sum(print) || '/' || count(*) FROM prints),
         (SELECT sum(hashint8extended(hash_record_extended(ROW(a.attrelid, a.attnum, a.xmin), 0), 0))
          FROM pg_catalog.pg_attribute a
          WHERE a.attrelid = ANY({types}::oid[]))),
+    pg_current_snapshot(),
     extract(epoch FROM clock_timestamp() - statement_timestamp())"""
 )
 

@@ -27,7 +27,7 @@ from lowwater_extractor.sources.postgres.assemble import THREAD, Assembler
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.lsn import Lsn, format_lsn, parse_lsn
-from lowwater_extractor.sources.postgres.relations import RelationMaker
+from lowwater_extractor.sources.postgres.relations import VISIBLE_SECONDS_MAX, RelationMaker, wait_until_visible
 from lowwater_extractor.sources.postgres.replication import Replication
 from lowwater_extractor.sources.postgres.resume import Resume, SameLog, tables_print
 from lowwater_extractor.sources.postgres.setup import Setup
@@ -135,18 +135,26 @@ class PostgresStream:
         return Polled(found, {THREAD: mark}, notes=self._watch.notes(), stale=self._watch.stale.found)
 
     def _looked_at(self) -> list[SourceTransaction]:
-        """Transactions that came before the catalogue was looked at last; the resume is moved after them."""
+        """Transactions whose doings the last look at the catalogue shows; the resume is moved after them."""
         waiting = self._waiting
         if waiting is None:
             came, self._assembler.committed = self._assembler.committed, []
             waiting = _Waiting(came, self._read_to, self._log_read_to, time.monotonic())
             self._reads = 0
-        self._waiting = waiting if waiting.transactions and self._watch.of < waiting.since else None
-        if self._waiting is not None:
+        shows = self._watch.covers.shows
+        if any(not shows(int(transaction.txid)) for transaction in waiting.transactions):
+            self._wait(waiting)
             return []
+        self._waiting = None
         found = self._same.new(waiting.transactions, waiting.log_read_to)
         self._resume = replace(self._resume, lsn=Lsn(waiting.read_to))
         return found
+
+    def _wait(self, waiting: _Waiting) -> None:
+        self._waiting = waiting
+        if time.monotonic() - waiting.since > VISIBLE_SECONDS_MAX:
+            # raises if it is still so
+            wait_until_visible(self._catalogue, int(waiting.transactions[-1].txid), self._source)
 
     def _read(self) -> None:
         """What has come, up to a limit."""

@@ -27,7 +27,7 @@ from lowwater_extractor.sources.postgres.assemble import Named
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue, Seen
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import named_errors
-from lowwater_extractor.sources.postgres.digest import Digest, DigestAsker
+from lowwater_extractor.sources.postgres.digest import DigestAsker
 from lowwater_extractor.sources.postgres.facts_sql import Facts, prints_query, read_facts
 from lowwater_extractor.sources.postgres.lsn import parse_lsn
 from lowwater_extractor.sources.postgres.publications import is_passing
@@ -98,8 +98,10 @@ class Watch:
         catalogue.ask("SET synchronous_commit = local")
         try:
             # of a moment before the facts: what changes in between makes another difference
-            self._digest: Digest = self._asker.now()
+            self._digest, seen = self._asker.now()
             self.check(is_full=True)
+            #: what these transactions did to the catalogue, and those that were over before one of them, is known
+            self.covers: Seen = seen
         except BaseException:
             self._asker.close()
             raise
@@ -111,17 +113,15 @@ class Watch:
 
     # -- when ----------------------------------------------------------------------------------------------
 
-    @property
-    def of(self) -> float:
-        """All that was done to the catalogue up to this moment (of the monotonic clock) is known."""
-        return self._asker.of
-
     def poll(self, *, is_waited_for: bool) -> None:
         """Never waits, unless there is a difference. `is_waited_for`: transactions are held for it."""
         found = self._asker.poll(is_waited_for=is_waited_for)
-        if found is not None and (found != self._digest or self._again):
-            before, self._digest = self._digest, found
-            self.check(is_full=found.shared != before.shared)
+        if found is None:
+            return
+        before, self._digest = self._digest, found.digest
+        if found.digest != before or self._again:
+            self.check(is_full=found.digest.shared != before.shared)
+        self.covers = found.seen
 
     def named(self, named: Named) -> None:
         """The stream has named relations, in transactions that are about to be handed over."""
