@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -93,6 +94,16 @@ def rows_of(table: pa.Table, wanted: TableState) -> Counter[Row]:
         else:
             columns.append([None] * table.num_rows)
     return Counter(zip(*columns, strict=True)) if columns else Counter()
+
+
+def without(state: TableState, names: Collection[str]) -> TableState:
+    """The same table as if it did not have these columns."""
+    kept = [i for i, name in enumerate(state.columns) if name not in names]
+    rows: Counter[Row] = Counter()
+    for row, count in state.rows.items():
+        rows[tuple(row[i] for i in kept)] += count
+    columns, makes = tuple(state.columns[i] for i in kept), tuple(state.from_lake[i] for i in kept)
+    return replace(state, columns=columns, rows=rows, from_lake=makes)
 
 
 def difference(table: pa.Table, wanted: TableState, rows_max: int = 6) -> str:

@@ -101,6 +101,7 @@ class PgTable:
 class Postgres(PostgresSteps):
     source_kind = "postgres"
     marker = "public.marker"
+    columns_pass_unseen = True
 
     def __init__(self, database: Database) -> None:
         self.name = f"postgres{database.server.version}"

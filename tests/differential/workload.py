@@ -122,6 +122,8 @@ class Kind(ABC):
     source_kind: str
     #: names of methods whose steps the product does not stand yet
     NOT_YET: frozenset[str] = frozenset()
+    #: its log does not name columns: one that is renamed or added, and dropped right after, leaves no trace
+    columns_pass_unseen = False
     #: the docs say that a new table is captured from the next start on
     new_tables_need_restart = False
     #: else its rows are all in the log, and there is nothing to begin again with

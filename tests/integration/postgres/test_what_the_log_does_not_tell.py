@@ -264,6 +264,18 @@ def test_any_transaction_after_what_no_log_tells_comes_after_its_table_is_stale(
         assert table in read.stale
 
 
+def test_a_column_that_rows_were_written_with_and_that_is_gone_since_makes_its_table_stale(database: Database) -> None:
+    """Whether it was another column's name, whose values old rows had, is in no log, and in the catalogue no more."""
+    run(database, TWO)
+    with reading(database) as read:
+        read.new()
+        run(database, "ALTER TABLE t RENAME note TO x; INSERT INTO t (id, x) VALUES (7, 'seven')")
+        run(database, "ALTER TABLE t DROP x")
+        while not read.poll():
+            pass
+        assert "public.t" in read.stale
+
+
 def test_a_table_made_again_is_captured_within_the_session(database: Database) -> None:
     run(database, TWO)
     with reading(database) as read:

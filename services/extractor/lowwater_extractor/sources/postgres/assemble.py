@@ -36,13 +36,19 @@ _TUPLE = BODY + 6
 MakeRelation = Callable[[RelationMessage, int], Relation | None]
 
 
+class NamedRelation(NamedTuple):
+    oid: int
+    name: str
+    columns: tuple[str, ...]
+
+
 class Named(NamedTuple):
     """Relations that the server has named: after whatever was done to one it does so again."""
 
     #: transactions that have committed in which that was
     xids: list[int]
-    #: by oid and name, as it was then: the end of the last of these transactions
-    places: dict[tuple[int, str], int]
+    #: as they were then: the end of the last of these transactions
+    places: dict[NamedRelation, int]
 
 
 class Assembler:
@@ -62,7 +68,7 @@ class Assembler:
         self._unwanted: set[bytes] = set()
         #: see `take_named`
         self._named_now = Named([], {})
-        self._naming: set[tuple[int, str]] = set()
+        self._naming: set[NamedRelation] = set()
         #: the one transaction that comes whole
         self._xid = 0
         self._ts_us = 0
@@ -182,7 +188,8 @@ class Assembler:
         self._named[oid] = message
         self._relations.pop(oid, None)
         self._unwanted.discard(oid)
-        self._naming.add((message.oid, f"{message.namespace}.{message.name}"))
+        columns = tuple(column.name for column in message.columns)
+        self._naming.add(NamedRelation(message.oid, f"{message.namespace}.{message.name}", columns))
 
     def _has_named(self, xid: int, end_lsn: int) -> None:
         if self._naming:

@@ -17,7 +17,7 @@ from lowwater_extractor.sources.postgres.facts_sql import digest_query
 
 WATCH_SECONDS, WATCH_SECONDS_MAX = 1.0, 10.0
 #: while transactions wait for the answer
-WAITED_SECONDS, WAITED_SECONDS_MAX = 0.01, 0.25
+WAITED_SECONDS, WAITED_SECONDS_MAX = 0.01, 1.0
 #: of the time of one of the server's cores, about
 SHARE = 0.05
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -107,6 +107,9 @@ class KnownTable:
     parts: frozenset[int]
     #: by oid: the last label that was known, and a print of what it was
     types: Mapping[int, tuple[int, int]]
+
+    def has_columns(self, names: Iterable[str]) -> bool:
+        return all(_column(name) in self.columns for name in names)
 
     def pack(self) -> bytes:
         columns = "".join(f"{column:011x}" for column in self.columns)

@@ -23,7 +23,7 @@ import structlog
 
 from lowwater.errors import LogGapError, SourceError, SourceLostError
 from lowwater.positions import Order
-from lowwater_extractor.sources.postgres.assemble import Named
+from lowwater_extractor.sources.postgres.assemble import Named, NamedRelation
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue, Seen
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import named_errors
@@ -44,6 +44,8 @@ WITHOUT_KEY_SECONDS = 5.0
 _TABLE, _PUBLICATIONS = "table/", "publications"
 #: written by a transaction, so that it is on disk at once and the stream comes to it
 _PLACE = "SELECT pg_logical_emit_message(true, 'lowwater', 'stale')::text"
+
+_COLUMNS = "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
 
 _log = structlog.get_logger()
 
@@ -129,19 +131,33 @@ class Watch:
         for xid in new:
             wait_until_visible(self._catalogue, xid, self._source)
         if new:
-            self._check_named({oid for oid, _ in named.places})
+            self._check_named({relation.oid for relation in named.places})
         self._check_names(named)
 
     def _check_names(self, named: Named) -> None:
-        """A name that was another table's for a time, and is not any more: the catalogue of now does not show it."""
+        """What was so for a time, and is not any more, the catalogue of now does not show: a name that was another
+        table's, a column that was dropped since. Whether old rows had values in it is not known."""
         now = {known.oid: name for name, known in self._known.items()}
-        wrong: set[str] = set()
-        for (oid, name), place in named.places.items():
-            if now.get(oid) != name:
-                names = {name, now.get(oid, name)} & self._known.keys()
-                wrong |= {other for other in names if self.stale.order_of(other) < Order.mark(place)}
-        if wrong:
-            self._name_stale(dict.fromkeys(sorted(wrong), "for a time another table had its name, or it another one"))
+        reasons: dict[str, str] = {}
+        for relation, place in named.places.items():
+            names: set[str] = set()
+            if now.get(relation.oid) != relation.name:
+                names = {relation.name, now.get(relation.oid, relation.name)} & self._known.keys()
+                reason = "for a time another table had its name, or it another one"
+            elif gone := self._columns_gone(relation):
+                names, reason = {relation.name}, f"for a time it had columns that are gone: {', '.join(gone)}"
+            for name in sorted(names):
+                if self.stale.order_of(name) < Order.mark(place):
+                    reasons.setdefault(name, reason)
+        if reasons:
+            self._name_stale(reasons)
+
+    def _columns_gone(self, relation: NamedRelation) -> list[str]:
+        if self._known[relation.name].has_columns(relation.columns):
+            return []
+        rows = self._catalogue.ask(_COLUMNS, relation.oid)
+        there = {name for (name,) in rows}
+        return [name for name in relation.columns if name not in there]
 
     def _check_named(self, wanted: set[int]) -> None:
         with self._snapshot():
