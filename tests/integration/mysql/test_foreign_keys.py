@@ -143,6 +143,47 @@ def test_parent_whose_column_has_another_name_names_its_children_stale(mysql_dat
 
 
 @_BEFORE_9_6
+def test_key_that_was_dropped_before_the_log_is_read_still_counts(mysql_database: MysqlDatabase) -> None:
+    """While nobody reads: a parent's rows go, and then the key goes. The catalogue of the next start does not show it."""
+    mysql_database.execute(
+        _PARENT, _CHILD.replace("FOREIGN KEY", "CONSTRAINT goes FOREIGN KEY"), "INSERT INTO parent VALUES (1, 10, 'a')",
+        "INSERT INTO parent VALUES (2, 20, 'b')", "INSERT INTO child VALUES (1, 1)",
+    )  # fmt: skip
+    with reading(mysql_database, foreign_key_actions="recopy") as read:
+        read.new()
+        resumes, notes = read.resumes, dict(read.encoders.notes)
+    mysql_database.execute("DELETE FROM parent WHERE id = 1", "ALTER TABLE child DROP FOREIGN KEY goes")
+    with reading(mysql_database, resumes, notes=notes, foreign_key_actions="recopy") as read:
+        read.new()
+        assert set(read.stale) == _stale(mysql_database, "child")
+        before = dict(read.stale)
+        # it is over by now
+        mysql_database.execute("DELETE FROM parent WHERE id = 2")
+        read.new()
+        assert read.stale == before
+        assert not [name for name, value in read.encoders.notes.items() if name.startswith("foreign_keys/") and value]
+
+
+@_BEFORE_9_6
+def test_key_of_a_new_parent_to_one_further_up_counts(mysql_database: MysqlDatabase) -> None:
+    """The parent is not captured, and was nobody's parent when capture began."""
+    outside = MysqlDatabase(mysql_database.server)
+    try:
+        outside.execute(_PARENT, _CHILD, "INSERT INTO parent VALUES (1, 10, 'a')", "INSERT INTO child VALUES (1, 1)")
+        mysql_database.execute("CREATE TABLE c (id int PRIMARY KEY, p int)", "INSERT INTO c VALUES (1, 1)")
+        with reading(mysql_database, foreign_key_actions="recopy") as read:
+            mysql_database.execute(
+                f"ALTER TABLE c ADD FOREIGN KEY (p) REFERENCES {outside.name}.child (id) ON DELETE CASCADE"
+            )
+            outside.execute("DELETE FROM parent")
+            read.new()
+            assert set(read.stale) == _stale(mysql_database, "c")
+    finally:
+        mysql_database.drop()
+        outside.drop()
+
+
+@_BEFORE_9_6
 def test_rolled_back_delete_of_a_parent_names_nothing(mysql_database: MysqlDatabase) -> None:
     mysql_database.execute(_PARENT, _CHILD, "INSERT INTO parent VALUES (1, 10, 'a')")
     with reading(mysql_database, foreign_key_actions="recopy") as read:

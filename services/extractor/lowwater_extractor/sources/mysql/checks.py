@@ -166,7 +166,7 @@ def _foreign_keys(
     if not config.has_log:
         return Check("foreign keys", True, "rows are not read from the log")
     try:
-        keys = keys_of(config, source, catalogue, tables)
+        keys = keys_of(config, source, catalogue, tables, {})
     except LowwaterError as error:
         return Check("foreign keys", False, error.what, error.hint or "")
     count = len(keys.known.captured())

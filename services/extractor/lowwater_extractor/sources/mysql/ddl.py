@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from lowwater.errors import LogUnknownError
@@ -30,8 +31,13 @@ class Tables(Protocol):
 class Keys:
     """The foreign keys that count, and what to do about one that comes while the log is read."""
 
-    def __init__(self, keys: ForeignKeys | None = None, *, is_refused: bool = False, is_logged: bool = False) -> None:
-        self.known = keys or ForeignKeys((), lambda _: False)
+    def __init__(
+        self, keys: ForeignKeys | None = None, *, is_refused: bool = False, is_logged: bool = False,
+        keys_of: Callable[[str], list[ChildKey]] = lambda _: [],
+    ) -> None:  # fmt: skip
+        """`keys_of`: asks the catalogue for those of a table and of its parents that were not asked for yet."""
+        self.known = keys if keys is not None else ForeignKeys((), lambda _: False)
+        self.keys_of = keys_of
         #: a change that a key made without the log stops the source
         self.is_refused = is_refused
         #: the server writes what keys do to its log
@@ -99,6 +105,7 @@ class Ddl:
     def _move(self, old: str, new: str, group: Group) -> None:
         """Rows go from one name to another, and no event says which."""
         self.keys.known.moved(old, new)
+        self._look_above(new)
         if self._tables.is_captured(old):
             self._empty(old, group)
         if self._tables.is_captured(new):
@@ -108,11 +115,16 @@ class Ddl:
 
     def _new_key(self, key: ChildKey) -> None:
         self.keys.known.add(key)
+        self._look_above(key.parent)
         if self.keys.is_refused and not self.keys.is_logged and self._tables.is_captured(key.child):
             raise LogUnknownError(
                 f"{key.child} has a foreign key to {key.parent} now, whose actions change rows without the log",
                 hint=fk.HINT,
             )
+
+    def _look_above(self, table: str) -> None:
+        for key in self.keys.keys_of(table):
+            self.keys.known.add(key)
 
     def parent_changed(self, parent: str, children: set[str], group: Group) -> None:
         """Rows of captured tables went or were changed with those of their parent."""

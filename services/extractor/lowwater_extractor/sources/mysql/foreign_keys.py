@@ -7,10 +7,12 @@ in the log, and every event of rows says so in its flags.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
-from lowwater.errors import SourceError, SourceLostError, StartRefusedError
+from lowwater.errors import CodecError, SourceError, SourceLostError, StartRefusedError
 from lowwater_extractor.sources.mysql.alter import foreign_keys
 from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.mysql.connect import quoted
@@ -25,6 +27,7 @@ UNCHECKED, DONE_BY_SERVER = 0x02, 0x10
 DONE_FROM = (9, 6, 0)
 #: the server's number for a table that is not there
 _NO_TABLE = 1146
+_NOTE = "foreign_keys/"
 _ACTIONS = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
 _KEYS = f"""
 SELECT r.CONSTRAINT_SCHEMA, r.TABLE_NAME, k.REFERENCED_TABLE_SCHEMA, r.REFERENCED_TABLE_NAME, r.CONSTRAINT_NAME,
@@ -52,26 +55,54 @@ class ChildKey(NamedTuple):
         return f"{self.child} → {self.parent}"
 
 
+def _moved(key: ChildKey, old: str, new: str) -> ChildKey:
+    child, parent = (new if name == old else name for name in (key.child, key.parent))
+    return key._replace(child=child, parent=parent)
+
+
+def _packed(keys: Iterable[ChildKey]) -> bytes:
+    return json.dumps([[child, parent, *key] for child, parent, key in sorted(keys)]).encode()
+
+
+def _unpacked(data: bytes) -> list[ChildKey]:
+    try:
+        return [
+            ChildKey(child, parent, ForeignKey((name[0], name[1]), tuple(columns), on_delete, on_update))
+            for child, parent, name, columns, on_delete, on_update in json.loads(data)
+        ]
+    except (ValueError, TypeError) as error:
+        raise CodecError(
+            f"what is kept of foreign keys cannot be read: {error}",
+            hint="was it written by a newer lowwater? upgrade this one; or reset the source",
+        ) from error
+
+
 def is_done_by_server(server: Server) -> bool:
     """Whether the changes that keys make to children are in the log."""
     native = server.get("innodb_native_foreign_keys").upper()
     return not server.is_mariadb and server.version >= DONE_FROM and native in ("OFF", "0")
 
 
-def find_keys(catalogue: DatabaseCatalogue, captured: Iterable[str], source: str) -> list[ChildKey]:
-    """Those of captured tables, and those of their parents and so on: a change may come through several tables.
+def find_keys(catalogue: DatabaseCatalogue, tables: Iterable[str], source: str, asked: set[str]) -> list[ChildKey]:
+    """Those of these tables, and those of their parents and so on: a change may come through several tables.
 
-    MariaDB's lists show them only to users who may do more than SELECT, so there each table is asked by itself.
+    MariaDB's lists show them only to users who may do more than SELECT, so there each table is asked by itself, if it
+    was not `asked` before.
     """
-    found: list[ChildKey] = [] if catalogue.server.is_mariadb else _listed(catalogue)
-    wanted = set(captured)
-    seen = set() if catalogue.server.is_mariadb else set(wanted)
-    left = [name for name in wanted if name not in seen] + [key.parent for key in found if key.child in wanted]
+    wanted = set(tables)
+    if catalogue.server.is_mariadb:
+        found: list[ChildKey] = []
+        left = list(wanted)
+    else:
+        found = _listed(catalogue)
+        asked |= wanted
+        # users see only what they may read: whether parents can be seen
+        left = [key.parent for key in found if key.child in wanted]
     while left:
         name = left.pop()
-        if name in seen:
+        if name in asked:
             continue
-        seen.add(name)
+        asked.add(name)
         keys = _keys_of(catalogue, name, source)
         found += keys
         left += [key.parent for key in keys]
@@ -107,27 +138,74 @@ def _keys_of(catalogue: DatabaseCatalogue, name: str, source: str) -> list[Child
 
 
 class ForeignKeys:
-    """Which captured tables a change of a parent may have changed. Those of a key that is gone stay until a restart: a
-    copy too many is no harm."""
+    """Which captured tables a change of a parent may have changed.
 
-    def __init__(self, keys: Iterable[ChildKey], is_captured: Callable[[str], bool]) -> None:
+    A key that the catalogue shows may be newer than the log that is read, and one that is dropped while the log is read
+    stays until the next start: a copy too many is no harm. One that was there when the log was read last, and that the
+    catalogue does not show any more, is in the notes: it counts until `forget_gone`.
+    """
+
+    def __init__(
+        self, keys: Iterable[ChildKey], is_captured: Callable[[str], bool], notes: Mapping[str, bytes] | None = None
+    ) -> None:
+        """`keys`: as the catalogue has them; `notes`: of the source, others than ours are passed over."""
         self._is_captured = is_captured
         self._keys: dict[str, list[ChildKey]] = {}
+        self._noted = {name: data for name, data in (notes or {}).items() if name.startswith(_NOTE) and data}
         for key in keys:
             self.add(key)
+        there = set(self)
+        self._gone = {key for data in self._noted.values() for key in _unpacked(data)} - there
+        for key in self._gone:
+            self.add(key)
+        self._is_changed = True
+
+    def __iter__(self) -> Iterator[ChildKey]:
+        return chain.from_iterable(self._keys.values())
 
     def add(self, key: ChildKey) -> None:
         known = self._keys.setdefault(key.parent, [])
         if key not in known:
             known.append(key)
+            self._is_changed = True
 
     def moved(self, old: str, new: str) -> None:
         """A table has another name; keys follow it."""
-        every = [key for keys in self._keys.values() for key in keys]
+        self._gone = {_moved(key, old, new) for key in self._gone}
+        self._replace(_moved(key, old, new) for key in self)
+
+    def forget_gone(self) -> None:
+        """The log has been read up to where the catalogue was asked."""
+        if self._gone:
+            self._replace(key for key in self if key not in self._gone)
+            self._gone = set()
+
+    def _replace(self, keys: Iterable[ChildKey]) -> None:
+        every = list(keys)
         self._keys = {}
         for key in every:
-            child, parent = (new if name == old else name for name in (key.child, key.parent))
-            self.add(key._replace(child=child, parent=parent))
+            self.add(key)
+        self._is_changed = True
+
+    def notes(self) -> dict[str, bytes]:
+        """For `Polled.notes`: what is to be remembered, or no more, and was not yet. Only keys that matter: of captured
+        tables, of their parents and so on."""
+        if not self._is_changed:
+            return {}
+        self._is_changed = False
+        by_child: dict[str, list[ChildKey]] = {}
+        for key in self:
+            by_child.setdefault(key.child, []).append(key)
+        now: dict[str, bytes] = {}
+        left = [child for child in by_child if self._is_captured(child)]
+        while left:
+            name = _NOTE + (child := left.pop())
+            if name not in now and child in by_child:
+                now[name] = _packed(by_child[child])
+                left += [key.parent for key in by_child[child]]
+        before, self._noted = self._noted, now
+        gone = dict.fromkeys(before.keys() - now.keys(), b"")
+        return gone | {name: data for name, data in now.items() if before.get(name) != data}
 
     def is_parent(self, table: str) -> bool:
         return table in self._keys
@@ -155,7 +233,4 @@ class ForeignKeys:
 
     def captured(self) -> list[ChildKey]:
         """Keys that change captured tables."""
-        found = []
-        for keys in self._keys.values():
-            found += [key for key in keys if self._is_captured(key.child)]
-        return found
+        return [key for key in self if self._is_captured(key.child) and key not in self._gone]

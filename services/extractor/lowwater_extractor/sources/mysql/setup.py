@@ -12,7 +12,13 @@ from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.sources.mysql.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.mysql.config import MysqlConfig
 from lowwater_extractor.sources.mysql.ddl import Keys
-from lowwater_extractor.sources.mysql.foreign_keys import HINT, ForeignKeys, find_keys, is_done_by_server
+from lowwater_extractor.sources.mysql.foreign_keys import (
+    HINT,
+    ChildKey,
+    ForeignKeys,
+    find_keys,
+    is_done_by_server,
+)
 from lowwater_extractor.sources.mysql.gtid import GtidSet
 from lowwater_extractor.sources.mysql.place import Ahead, Resume, file_number
 from lowwater_extractor.sources.mysql.server import Server, log_end, logged_only, read_from_now
@@ -56,12 +62,15 @@ def tables_of(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) ->
     return found
 
 
-def keys_of(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, tables: list[CatalogueTable]) -> Keys:
+def keys_of(
+    config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, tables: list[CatalogueTable],
+    notes: Mapping[str, bytes],
+) -> Keys:  # fmt: skip
     """Foreign keys that change captured rows; refused where nothing of that is in the log, unless the operator has said
-    what to do about it."""
-    found = ForeignKeys(
-        find_keys(catalogue, [table.name for table in tables], source), lambda name: is_wanted(config.tables, name)
-    )
+    what to do about it. `notes`: of the source, with those that were there when the log was read last."""
+    asked: set[str] = set()
+    listed = find_keys(catalogue, [table.name for table in tables], source, asked)
+    found = ForeignKeys(listed, lambda name: is_wanted(config.tables, name), notes)
     is_refused, is_logged = config.foreign_key_actions == "refuse", is_done_by_server(catalogue.server)
     if is_refused and not is_logged and (keys := found.captured()):
         raise StartRefusedError(
@@ -69,7 +78,11 @@ def keys_of(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, tabl
             f"{f' and {len(keys) - 5} more' if len(keys) > 5 else ''}",
             source=source, hint=HINT,
         )  # fmt: skip
-    return Keys(found, is_refused=is_refused, is_logged=is_logged)
+
+    def above(table: str) -> list[ChildKey]:
+        return find_keys(catalogue, [table], source, asked) if catalogue.server.is_mariadb else []
+
+    return Keys(found, is_refused=is_refused, is_logged=is_logged, keys_of=above)
 
 
 def check_settings(server: Server, source: str) -> None:

@@ -100,7 +100,7 @@ class Mysql:
                 resume = begin(self.config, self.name, catalogue)
             self._stream = MysqlStream(
                 self.config, self.name, catalogue, encoders, resume, announce=not resumes,
-                keys=keys_of(self.config, self.name, catalogue, tables),
+                keys=keys_of(self.config, self.name, catalogue, tables, encoders.notes),
             )  # fmt: skip
         except BaseException:
             catalogue.close()

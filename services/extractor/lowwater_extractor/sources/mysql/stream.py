@@ -70,6 +70,8 @@ class MysqlStream:
         self._replication = Replication(config, source, server, resume.start)
         self._resume = resume.pack()
         self._keys = keys or Keys()
+        #: where the log ended after the catalogue was asked for its foreign keys
+        self._keys_end: Place | None = self._ask_end()
         #: when a copy of each table that foreign keys change was planned last
         self._planned: dict[str, float] = {}
         self._is_empty = False
@@ -113,7 +115,7 @@ class MysqlStream:
         found, assembler.committed = assembler.committed, []
         left_out, assembler.left_out = assembler.left_out, []
         names, assembler.names = assembler.names, []
-        notes = self._stale.notes()
+        notes = self._stale.notes() | self._keys.known.notes()
         self._ahead.add(before, names)
         if found and self._before.place.gtids is not None:
             if before + len(names) != assembler.count:
@@ -145,6 +147,9 @@ class MysqlStream:
 
     def _look_after(self) -> None:
         now = time.monotonic()
+        if self._keys_end is not None and self._has_passed(self._keys_end):
+            self._keys_end = None
+            self._keys.known.forget_gone()
         if self._is_empty and now - self._asked_at >= self._config.end_check_seconds:
             self._asked_at = now
             self._server_end = self._ask_end()
