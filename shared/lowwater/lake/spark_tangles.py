@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.lake.adapt import alias, before_alias
+from lowwater.lake.tangle_roles import key_values
 from lowwater.lake.tangles import FROM, MAYBE, Tangles
 
 if TYPE_CHECKING:
@@ -75,11 +76,9 @@ class SparkTangles:
         def make(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             found = _find(batches, key, names)
             if found is not None:
-                asks = found.asks().to_pylist()
-                existed = None
-                if answers is not None:
-                    existed = np.array([answers[_asked(ask, key)] for ask in asks], bool)
-                yield from found.made(existed if asks else np.zeros(0, bool)).to_batches()
+                asks = key_values(found.asks(), ["_gsn", *map(alias, key)])
+                existed = None if answers is None and asks else np.array([(answers or {})[ask] for ask in asks], bool)
+                yield from found.made(existed).to_batches()
 
         return self._rows.mapInArrow(make, schema).localCheckpoint()
 
@@ -106,10 +105,6 @@ def _find(batches: Iterable[pa.RecordBatch], key: list[int], names: list[str]) -
     return Tangles.find(rows, key, names)
 
 
-def _asked(ask: dict[str, Any], key: Sequence[int]) -> tuple[Any, ...]:
-    return (ask["_gsn"], *(ask[alias(n)] for n in key))
-
-
 def answers_of(asks: DataFrame, places: DataFrame, base: DataFrame, key: Sequence[int]) -> Answers:
     """`places`: of keys, with `place` (a struct of gsn and seq) and whether the key has a row there: `is_there`."""
     from pyspark.sql import functions as F
@@ -119,7 +114,8 @@ def answers_of(asks: DataFrame, places: DataFrame, base: DataFrame, key: Sequenc
     below = same_key(asks, places, key, "a_") & (places["place"]["_gsn"] < asks["a__gsn"])
     of_ask = ["a__gsn", *(f"a_{name}" for name in keys)]
     last = asks.join(places, below, "left").groupBy(*of_ask).agg(F.max_by("is_there", "place").alias("is_there"))
-    rows = base.select(*keys, F.lit(True).alias("in_base"))
-    found = last.join(rows, same_key(last, rows, key, "a_"), "left")
+    based = base.select(*keys, F.lit(True).alias("in_base"))
+    found = last.join(based, same_key(last, based, key, "a_"), "left")
     answer = F.coalesce("is_there", "in_base", F.lit(False))
-    return {tuple(row[:-1]): row[-1] for row in found.select(*of_ask, answer).collect()}
+    rows = found.select(*of_ask, answer.alias("answer")).toArrow()
+    return dict(zip(key_values(rows, of_ask), rows["answer"].to_pylist(), strict=True))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,10 +70,24 @@ def key_codes(columns: Sequence[pa.Array]) -> Ints:
     return codes
 
 
+def key_values(rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Of each row, as a key of a dictionary: equal for the same key, whichever of the engines has read it."""
+    columns = []
+    for name in names:
+        column = _plain(array(rows, name))
+        if pa.types.is_temporal(column.type):
+            # they reach further than Python's
+            column = column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
+        columns.append(column.to_pylist())
+    return list(zip(*columns, strict=True))
+
+
 def _plain(column: pa.Array) -> pa.Array:
-    """As Arrow can encode and compare it; a zero with a sign is the same key as one without."""
+    """As Arrow can encode and compare it. A zero with a sign is the same key as one without, and so is any NaN."""
     if pa.types.is_floating(column.type):
-        return pc.add(column, pa.scalar(0.0, column.type))
+        zeroed = pc.add(column, pa.scalar(0.0, column.type))
+        one = pc.if_else(pc.is_nan(zeroed), pa.scalar(math.nan, column.type), zeroed)
+        return one.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
     if pa.types.is_nested(column.type):
         return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
     return column

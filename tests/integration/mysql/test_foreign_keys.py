@@ -144,7 +144,7 @@ def test_parent_whose_column_has_another_name_names_its_children_stale(mysql_dat
 
 @_BEFORE_9_6
 def test_key_that_was_dropped_before_the_log_is_read_still_counts(mysql_database: MysqlDatabase) -> None:
-    """While nobody reads: a parent's rows go, and then the key goes. The catalogue of the next start does not show it."""
+    """While nobody reads, a parent's rows go, and then the key: the catalogue of the next start does not show it."""
     mysql_database.execute(
         _PARENT, _CHILD.replace("FOREIGN KEY", "CONSTRAINT goes FOREIGN KEY"), "INSERT INTO parent VALUES (1, 10, 'a')",
         "INSERT INTO parent VALUES (2, 20, 'b')", "INSERT INTO child VALUES (1, 1)",

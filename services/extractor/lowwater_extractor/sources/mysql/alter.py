@@ -105,7 +105,8 @@ _PARTITION_VERBS = _KEPT_PARTITIONS | {"DROP", "TRUNCATE", "REPAIR", "EXCHANGE",
 _ENGINES = frozenset(
     ["INNODB", "MYISAM", "ARIA", "ROCKSDB", "TOKUDB", "COLUMNSTORE", "NDB", "NDBCLUSTER", "CSV", "ARCHIVE"]
 )
-_INDEXES = frozenset(["INDEX", "KEY", "FULLTEXT", "SPATIAL", "UNIQUE", "VECTOR", "CHECK", "FOREIGN"])
+#: reserved words: no column is called so without quotes
+_INDEXES = frozenset(["INDEX", "KEY", "FULLTEXT", "SPATIAL", "UNIQUE", "CHECK", "FOREIGN"])
 
 
 @dataclass
@@ -195,7 +196,7 @@ def _add(cursor: Cursor, made: Altered) -> None:
     if cursor.has("PRIMARY"):
         made.rewritten(KEY_CHANGED)
         return
-    if cursor.peek().word in _INDEXES or cursor.peek().word == "PARTITION":
+    if _is_index(cursor) or cursor.peek().word == "PARTITION":
         return
     if cursor.has("SYSTEM", "VERSIONING") or cursor.has("PERIOD", "FOR"):
         return
@@ -209,6 +210,10 @@ def _add(cursor: Cursor, made: Altered) -> None:
     _add_column(cursor, made)
 
 
+def _is_index(cursor: Cursor) -> bool:
+    return cursor.peek().word in _INDEXES or cursor.has("VECTOR", "INDEX") or cursor.has("VECTOR", "KEY")
+
+
 def _add_column(cursor: Cursor, made: Altered) -> None:
     """Old rows have null in it, or it is said here that they have not: a default may be gone again by the time that the
     catalogue is asked for it."""
@@ -216,7 +221,7 @@ def _add_column(cursor: Cursor, made: Altered) -> None:
     if first.word in ("PRIMARY", "CONSTRAINT"):
         _add(cursor, made)
         return
-    if first.word in _INDEXES:
+    if _is_index(cursor):
         return
     name = cursor.name()
     made.added += (name,)
