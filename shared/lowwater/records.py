@@ -51,6 +51,8 @@ class Skipped:
     order: Order
     clock_us: int
     reason: str
+    #: as of a `Commit`
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,9 +65,9 @@ class Output:
 
     def _put_skipped(self, prefix: bytes, released: Released) -> None:
         entry = released.transaction
-        _, order, thread, txid = entry.key
+        generation, order, thread, txid = entry.key
         reason = entry.skip or ""
-        skipped = Skipped(released.source, thread, txid, order, released.clock_us, reason)
+        skipped = Skipped(released.source, thread, txid, order, released.clock_us, reason, generation)
         self._add(prefix, 1, [self._codec.encode(skipped)])
 
     def _put_large(self, prefix: bytes, released: Released) -> None:

@@ -59,19 +59,16 @@ class Released:
     gsn: int = 0
     clock_us: int = 0
     last: dict[str, ReleaseKey] = field(default_factory=dict)
-    threads: dict[str, set[int]] = field(default_factory=dict)
+    #: of each source, and of each of its threads
+    threads: dict[str, dict[int, ReleaseKey]] = field(default_factory=dict)
 
     def add(self, gsn: int, commit: Commit | Skipped) -> None:
-        generation = commit.generation if isinstance(commit, Commit) else self._generation(commit.source)
-        key = ReleaseKey(generation, commit.order, commit.thread, commit.txid)
+        key = ReleaseKey(commit.generation, commit.order, commit.thread, commit.txid)
         self.gsn = max(self.gsn, gsn)
         self.clock_us = max(self.clock_us, commit.clock_us)
         self.last[commit.source] = max(key, self.last.get(commit.source, key))
-        self.threads.setdefault(commit.source, set()).add(commit.thread)
-
-    def _generation(self, source: str) -> int:
-        known = self.last.get(source)
-        return known.generation if known else 0
+        threads = self.threads.setdefault(commit.source, {})
+        threads[commit.thread] = max(key, threads.get(commit.thread, key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +79,8 @@ class ChangesTopic:
     #: of each partition, the first offset that is left
     first_offsets: Mapping[int, int]
     position: Position | None
+    #: threads that the group does without
+    excluded: frozenset[int] = frozenset()
 
 
 def before(order: Order) -> Order:
@@ -96,9 +95,10 @@ def rebuilt(
 ) -> Progress:
     """Pure. Everything is read again from the first offset that is left; what was released before is dropped then.
 
-    Inside a source all that was released lies at or below its last key, so that one tells for all threads. Skips that
-    were commanded before count as used: which of them were is not known, and one that was would hit another
-    transaction with the same id.
+    A thread's transactions are released in their order, so its last one tells what was. Of a thread that the ordered
+    topic has nothing of any more, all at or below the source's last key was; but of one that is excluded that is not
+    known. Skips that were commanded before count as used: which of them were is not known, and one that was would hit
+    another transaction with the same id.
     """
     gsn = released.gsn + 1
     words = [Word(gsn, WordKind.REBUILD.value, "", -1, "", "progress was lost", at_us)]
@@ -116,7 +116,16 @@ def rebuilt(
 def _source(name: str, topic: ChangesTopic, released: Released) -> SourceProgress:
     last = released.last.get(name)
     position = topic.position
-    threads = released.threads.get(name, set()) | {t.thread for t in (position.threads if position else ())}
+    known = released.threads.get(name, {})
+    threads = known.keys() | {t.thread for t in (position.threads if position else ())}
+    if last and (unknown := sorted(topic.excluded & threads - known.keys())):
+        raise MergeError(
+            f"thread {unknown[0]} is excluded, and the ordered topic has nothing of it any more: what of it was "
+            "released is not known",
+            source=name,
+            thread=unknown[0],
+            hint=f"`lowwater source reset {name} --yes --reason …` first: its tables are copied again",
+        )
     generation = last.generation if last else (position.generation if position else 0)
     # a mark that speaks for nothing that is still to be released
     order = before(last.order) if last else ORDER_MIN
@@ -130,18 +139,25 @@ def _source(name: str, topic: ChangesTopic, released: Released) -> SourceProgres
         thread=key.thread,
         txid=key.txid,
         joined_gsn=released.gsn + 1,
-        threads=tuple(_thread(thread, key) for thread in sorted(threads)),
-        partitions=tuple(PartitionProgress(p, first, mark) for p, first in sorted(topic.first_offsets.items())),
+        threads=tuple(_thread(thread, known.get(thread), key) for thread in sorted(threads)),
+        partitions=tuple(PartitionProgress(p, first, mark) for p, first in sorted(_offsets(topic, generation).items())),
         excluded=(),
         topic_id=topic.topic_id,
         generation=key.generation,
     )
 
 
-def _thread(thread: int, last: ReleaseKey) -> ReleasedThread:
-    """All of this thread at or below the source's last key."""
-    if thread == last.thread:
-        return ReleasedThread(thread, last.order, last.txid, last.generation)
+def _offsets(topic: ChangesTopic, generation: int) -> dict[int, int]:
+    """Of a generation that something was released of, nothing before it is still to be: its marks would be too low."""
+    position = topic.position
+    starts = position.starts if position is not None and position.generation == generation else ()
+    return {p: max([first, *starts[p : p + 1]]) for p, first in topic.first_offsets.items()}
+
+
+def _thread(thread: int, own: ReleaseKey | None, last: ReleaseKey) -> ReleasedThread:
+    """The last of this thread; where that is not known, all of it at or below the source's last key."""
+    if own is not None:
+        return ReleasedThread(thread, own.order, own.txid, own.generation)
     order = last.order if thread < last.thread else before(last.order)
     return ReleasedThread(thread, order, _TXID_MAX, last.generation)
 
@@ -183,8 +199,9 @@ def rebuild_progress(settings: Settings, group: str, next_gsn: int = 0) -> str:
                 f"no record is left in {topics.transactions(group)}: the last gsn is not known",
                 hint="give --next-gsn: one above the gsn of the lake (`lowwater lake log`), or of your consumers",
             )
-        sources = {name: _changes_topic(settings, admin, codec, name) for name in names}
-        progress = rebuilt(group, released, sources, _skips(settings, codec, group), now_us())
+        control = _control(settings, codec)
+        sources = {name: _changes_topic(settings, admin, codec, name, control.excluded(name)) for name in names}
+        progress = rebuilt(group, released, sources, control.get("group", group).control.skips, now_us())
         producer.begin()
         producer.produce(topics.progress(group), codec.key(group), codec.encode(progress), 0)
         producer.commit()
@@ -222,7 +239,9 @@ def _read_released(settings: Settings, codec: RecordCodec, group: str) -> Releas
     return released
 
 
-def _changes_topic(settings: Settings, admin: Admin, codec: RecordCodec, source: str) -> ChangesTopic:
+def _changes_topic(
+    settings: Settings, admin: Admin, codec: RecordCodec, source: str, excluded: frozenset[int]
+) -> ChangesTopic:
     topic = topics.changes(source)
     offsets = admin.first_offsets(topic, settings.source(source).partitions)
     position, topic_id = last_position(settings.kafka, codec, source), admin.topic_id(topic)
@@ -232,11 +251,11 @@ def _changes_topic(settings: Settings, admin: Admin, codec: RecordCodec, source:
             source=source,
             hint=f"`lowwater source reset {source} --yes --reason …` first",
         )
-    return ChangesTopic(topic_id, offsets, position)
+    return ChangesTopic(topic_id, offsets, position, excluded)
 
 
-def _skips(settings: Settings, codec: RecordCodec, group: str) -> tuple[Skip, ...]:
+def _control(settings: Settings, codec: RecordCodec) -> ControlFold:
     fold = ControlFold()
     for message in read_to_end(settings.kafka, topics.CONTROL)[0]:
         fold.apply(codec.decode(message.value() or b"", Control))
-    return fold.get("group", group).control.skips
+    return fold

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.simulation.by_hand import ByHand
 from tests.simulation.topic import CODEC
 
+from lowwater.errors import MergeError
 from lowwater.positions import Order
 from lowwater.record_codec import decode_commit
-from lowwater.records import Commit, Progress, Skip
+from lowwater.records import Commit, Position, Progress, Skip, Skipped, ThreadPosition
 from lowwater_merger.core import Released as ReleasedTransaction
+from lowwater_merger.lanes import ReleaseKey
 from lowwater_merger.rebuild import ChangesTopic, Released, before, rebuilt
 
 
@@ -87,8 +90,39 @@ def test_the_order_right_below() -> None:
     assert before(Order(0, 0)) == Order(0, 0)
 
 
-def test_skipped_transactions_count_with_the_generation_of_their_source() -> None:
+def test_first_of_a_generation_counts_with_it_though_it_was_skipped() -> None:
     released = Released()
-    commit = Commit("a", 1, "t1", Order(5, 1), 0, 7, 0, 0, generation=3)
-    released.add(1, commit)
-    assert released.last["a"].generation == 3
+    released.add(1, Commit("a", 1, "t1", Order(50, 1), 0, 7, 0, 0, generation=1))
+    released.add(2, Skipped("a", 1, "t2", Order(5, 1), 0, "known", generation=2))
+    assert released.last["a"] == ReleaseKey(2, Order(5, 1), 1, "t2")
+
+
+def test_what_an_excluded_thread_still_had_is_not_taken_for_released() -> None:
+    """The group went on without it: they lie below the source's last one."""
+    released = Released()
+    released.add(1, Commit("a", 2, "t3", Order(3, 1), 0, 7, 0, 0))
+    released.add(2, Commit("a", 1, "t5", Order(5, 1), 0, 7, 0, 0))
+    (source,) = rebuilt("g", released, {"a": ChangesTopic("", {0: 0}, None, frozenset({2}))}, (), 0).sources
+    assert [(t.thread, t.order.major, t.txid) for t in source.threads] == [(1, 5, "t5"), (2, 3, "t3")]
+
+
+def test_excluded_thread_that_the_ordered_topic_has_nothing_of_is_refused() -> None:
+    released = Released()
+    released.add(9, Commit("a", 1, "t1", Order(5, 1), 0, 7, 0, 0))
+    topic = ChangesTopic("", {0: 0}, _position(threads=(1, 2)), frozenset({2}))
+    with pytest.raises(MergeError, match="thread 2 is excluded") as refused:
+        rebuilt("g", released, {"a": topic}, (), 0)
+    assert "source reset a" in str(refused.value.hint)
+
+
+def test_reading_begins_at_the_generation_that_something_was_released_of() -> None:
+    released = Released()
+    released.add(9, Commit("a", 1, "t1", Order(5, 1), 0, 7, 0, 0, generation=2))
+    topic = ChangesTopic("", {0: 3, 1: 500}, _position(threads=(1,), generation=2, starts=(100, 200)))
+    (source,) = rebuilt("g", released, {"a": topic}, (), 0).sources
+    assert {p.partition: p.offset for p in source.partitions} == {0: 100, 1: 500}
+
+
+def _position(threads: tuple[int, ...], generation: int = 0, starts: tuple[int, ...] = ()) -> Position:
+    named = tuple(ThreadPosition(thread, b"", Order(0, 0), Order(0, 0), "open") for thread in threads)
+    return Position("a", "i", 1, 0, None, named, generation, "", starts)
