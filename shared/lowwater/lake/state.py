@@ -294,4 +294,10 @@ class State:
 
     def rows(self) -> list[dict[str, Any]]:
         """For small tables."""
-        return list(self.arrow().to_pylist())
+        try:
+            return list(self.arrow().to_pylist())
+        except (OverflowError, ValueError) as error:
+            raise LakeError(
+                f"{self._plan.table}: a time that Python's datetime cannot hold ({error})",
+                hint="read it with arrow(), duckdb() or spark()",
+            ) from error

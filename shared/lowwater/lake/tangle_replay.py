@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.lake.adapt import UNCHANGED, alias, before_alias
-from lowwater.lake.tangle_roles import REMOVE, UPDATE, Bools, Ints, Roles
+from lowwater.lake.tangle_roles import REMOVE, UPDATE, Bools, Ints, Roles, key_values
 
 _UNKNOWN = object()
 
@@ -45,7 +44,7 @@ class _Version:
 
     def fits(self, image: Sequence[Any]) -> bool:
         pairs = zip(self.values, image, strict=True)
-        return all(own is _UNKNOWN or _same(own, value) for own, value in pairs)
+        return all(own is _UNKNOWN or own == value for own, value in pairs)
 
 
 @dataclass
@@ -54,12 +53,6 @@ class Replayed:
 
     counts: Bools
     links: dict[int, Link]
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
-        return math.isnan(other)
-    return bool(one == other) and (one is None) == (other is None)
 
 
 def replay(
@@ -83,8 +76,8 @@ class _Replay:
         self._op = rows["_op"].to_pylist()
         self._seq = rows["_seq"].to_pylist()
         self._unchanged = rows[UNCHANGED].to_pylist()
-        self._rows = list(zip(*(rows[alias(n)].to_pylist() for n in range(columns)), strict=True))
-        self._images = list(zip(*(rows[before_alias(n)].to_pylist() for n in range(columns)), strict=True))
+        self._rows = key_values(rows, [alias(n) for n in range(columns)])
+        self._images = key_values(rows, [before_alias(n) for n in range(columns)])
         self._of_name = {name: n for n, name in enumerate(names)}
         self._roles, self._is_whole = roles, is_whole
         self._own: dict[int, int] = {}

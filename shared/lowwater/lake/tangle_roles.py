@@ -71,14 +71,8 @@ def key_codes(columns: Sequence[pa.Array]) -> Ints:
 
 
 def key_values(rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Of each row, as a key of a dictionary: equal for the same key, whichever of the engines has read it."""
-    columns = []
-    for name in names:
-        column = _plain(array(rows, name))
-        if pa.types.is_temporal(column.type):
-            # they reach further than Python's
-            column = column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
-        columns.append(column.to_pylist())
+    """Of each row its values, to compare: equal for the same values, whichever of the engines has read them."""
+    columns = (_without_times(_plain(array(rows, name))).to_pylist() for name in names)
     return list(zip(*columns, strict=True))
 
 
@@ -89,8 +83,26 @@ def _plain(column: pa.Array) -> pa.Array:
         one = pc.if_else(pc.is_nan(zeroed), pa.scalar(math.nan, column.type), zeroed)
         return one.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
     if pa.types.is_nested(column.type):
-        return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
+        plain = _without_times(column).to_pylist()
+        return pa.array([None if value is None else repr(value) for value in plain], pa.string())
     return column
+
+
+def _without_times(column: pa.Array) -> pa.Array:
+    """Numbers in their place: they reach further than Python's."""
+    plain = _type_without_times(column.type)
+    return column if plain == column.type else column.cast(plain)
+
+
+def _type_without_times(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(type_):
+        return pa.int64() if type_.bit_width == 64 else pa.int32()
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        inner = type_.value_field.with_type(_type_without_times(type_.value_type))
+        return pa.list_(inner) if pa.types.is_list(type_) else pa.large_list(inner)
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_type_without_times(field.type)) for field in type_])
+    return type_
 
 
 def differs(old: pa.Array, own: pa.Array) -> Bools:

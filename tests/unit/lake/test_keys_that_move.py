@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,9 +16,11 @@ from tests.unit.lake.kept_histories import check
 from tests.unit.lake.moving_histories import MovingHistory, moving_steps
 from tests.unit.lake.test_reader import schema
 
-from lowwater.codec.table import INT64, STRING
+from lowwater.codec.table import INT64, STRING, TIMESTAMP
+from lowwater.errors import LakeError
 from lowwater.lake.local_store import LocalDirectory
 from lowwater.lake.reader import Lake
+from lowwater.lake.tangle_roles import key_values
 
 Change = tuple[str, int | None, int | None]
 
@@ -119,3 +123,31 @@ def test_a_whole_image_names_the_newer_version(tmp_path: Path) -> None:
     new = {"id": 1, "v": "new"}
     maker.land([MadeTransaction([Made(table, "c", new), Made(table, "d", new)])])
     assert [row["v"] for row in Lake(maker.store).state("t").rows()] == ["old"]
+
+
+FAR = (1 << 63) - 1
+
+
+def test_times_further_than_python_reaches_do_not_hinder(tmp_path: Path) -> None:
+    """PostgreSQL's infinity. Large values are left out of the log, so the transaction is looked at change by change."""
+    maker = LakeMaker(LocalDirectory(tmp_path))
+    table = maker.version(schema("s.n.t", {"id": INT64, "at": TIMESTAMP, "big": STRING}))
+    maker.land([MadeTransaction([Made(table, "c", {"id": n, "at": FAR, "big": f"big {n}"}) for n in (1, 2)])])
+    swap = [
+        Made(table, "u", {"id": new, "at": FAR}, {"id": old, "at": FAR, "big": f"big {old}"}, ["big"])
+        for old, new in ((1, 2), (2, 1))
+    ]
+    maker.land([MadeTransaction(swap)])
+    state = Lake(maker.store).state("t")
+    found = state.arrow().select(["id", "big"]).to_pylist()
+    assert {row["id"]: row["big"] for row in found} == {1: "big 2", 2: "big 1"}
+    with pytest.raises(LakeError, match="cannot hold"):
+        state.rows()
+
+
+def test_values_are_compared_by_what_they_are() -> None:
+    times = pa.array([[FAR], [FAR], [1]], pa.list_(pa.timestamp("us")))
+    rows = pa.table({"a": times, "b": pa.array([math.nan, math.nan, 0.0]), "c": pa.array([0.0, -0.0, -0.0])})
+    one, two, three = key_values(rows, ["a", "b", "c"])
+    assert one == two
+    assert one != three
