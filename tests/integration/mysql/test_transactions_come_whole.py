@@ -228,6 +228,16 @@ def test_compressed_events_of_mariadb_are_read(items: MysqlDatabase) -> None:
         items.execute("SET GLOBAL log_bin_compress = OFF")
 
 
+def test_new_table_without_a_key_is_left_out_and_one_that_loses_it_stops(items: MysqlDatabase) -> None:
+    with reading(items) as read:
+        items.execute("CREATE TABLE new_keyless (a int)", "INSERT INTO new_keyless VALUES (1)")
+        items.execute("CREATE TABLE keyed (a int PRIMARY KEY)", "INSERT INTO keyed VALUES (1)")
+        assert [change.table for changes in read.new() for change in changes] == ["keyed"]
+        items.execute("ALTER TABLE keyed DROP PRIMARY KEY", "INSERT INTO keyed VALUES (1)")
+        with pytest.raises(LogUnknownError, match="keyed has lost its primary key"):
+            read.new()
+
+
 def test_tables_that_cannot_be_captured_are_refused_by_name(items: MysqlDatabase) -> None:
     items.execute("CREATE TABLE keyless (a int)")
     with pytest.raises(StartRefusedError, match=rf"{items.name}\.keyless"), reading(items):

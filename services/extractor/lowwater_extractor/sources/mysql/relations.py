@@ -270,14 +270,17 @@ def read_alone(codes: Sequence[ColumnCode], bitmap: bytes, present: Sequence[int
 class RelationMaker:
     def __init__(
         self, source: str, catalogue: Catalogue, decoders: Decoders, encoders: Encoders, wanted: Wanted,
-        is_captured: Callable[[str], bool], *, is_mariadb: bool = False, version: str = "",
+        is_captured: Callable[[str], bool], *, is_mariadb: bool = False, version: str = "", needs_key: bool = False,
     ) -> None:  # fmt: skip
+        """`needs_key`: a table without a primary key is left out; one that has lost its own stops the source."""
         self._source = source
         self._catalogue = catalogue
         self._decoders = decoders
         self._encoders = encoders
         self._wanted = wanted
         self.is_captured = is_captured
+        self._needs_key = needs_key
+        self._left_out: set[str] = set()
         self._is_mariadb = is_mariadb
         self._counts_year = is_mariadb
         self.written_by(version)
@@ -299,7 +302,21 @@ class RelationMaker:
                 hint="its tables cannot be told from others: take them out of `tables`",
             )  # fmt: skip
         found = self._parsed(body)
-        return None if _is_sequence(found) else self._make(found)
+        return None if _is_sequence(found) or not self._has_key(found) else self._make(found)
+
+    def _has_key(self, found: TableMap) -> bool:
+        name = f"{found.namespace}.{found.table}"
+        if found.key or not self._needs_key:
+            return True
+        if name in self.seen or self._encoders.last_header(name) is not None:
+            raise LogUnknownError(
+                f"{name} has lost its primary key, and rows of it are changed", source=self._source,
+                hint="set without_key: stream_only to go on; or give it a key again, and reset the source's position",
+            )  # fmt: skip
+        if name not in self._left_out:
+            self._left_out.add(name)
+            _log.warning("a new table without a key is not captured", source=self._source, table=name)
+        return False
 
     def _parsed(self, body: bytes) -> TableMap:
         found = tm.parse(body, counts_year=self._counts_year, counts_geometry=self._is_mariadb)

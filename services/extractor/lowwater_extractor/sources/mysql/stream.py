@@ -56,6 +56,7 @@ class MysqlStream:
             lambda name: is_wanted(config.tables, name),
             is_mariadb=server.is_mariadb,
             version=server.version_text,
+            needs_key=config.without_key == "refuse",
         )
         self.seen = maker.seen
         #: what may be published behind the position that is durable
