@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lowwater.lake.columns import BEFORE
 from lowwater.lake.manifest import TangleFacts
-from lowwater.lake.tangle_roles import Bools, array, bools
+from lowwater.lake.tangle_roles import Bools, array, bools, has_any
 from lowwater_spark.untangled import may_be_tangled, moved, roles_of
 
 _ADDS = pa.array(["c", "r"])
@@ -54,14 +55,27 @@ class TangleNotes:
             last = both if last.gsn == first.gsn else last
         self._first = first if self._first.gsn < 0 else self._first.joined(first)
         self._last = last
-        if not self._inside and takes.any():
+        if not self._inside and takes.any() and self._shares_keys(rows, adds, takes, is_moved):
             self._inside = self._has_tangled(rows, is_moved)
+
+    def _shares_keys(self, rows: pa.Table, adds: Bools, takes: Bools, is_moved: Bools) -> bool:
+        """Whether a row came to a key that one was taken from, in whatever transaction: most files have none."""
+        came, went, left = (pa.array(np.flatnonzero(some)) for some in (adds, takes & ~is_moved, is_moved))
+        for name in self._key:
+            own = array(rows, name)
+            taken = own.take(went)
+            if len(left):
+                taken = pa.concat_arrays([taken, pc.struct_field(array(rows, BEFORE), [name]).take(left)])
+            if not has_any(own.take(came), taken):
+                return False
+        return True
 
     def _has_tangled(self, rows: pa.Table, is_moved: Bools) -> bool:
         where = may_be_tangled(rows, is_moved)
         if not where.any():
             return False
-        return bool(roles_of(rows.filter(pa.array(where)), self._key).is_tangled.any())
+        slim = rows.select(["_gsn", "_op", BEFORE, *self._key])
+        return bool(roles_of(slim.filter(pa.array(where)), self._key).is_tangled.any())
 
 
 @dataclass(frozen=True, slots=True)

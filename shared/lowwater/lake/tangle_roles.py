@@ -105,6 +105,11 @@ def _type_without_times(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
+def has_any(these: pa.Array, others: pa.Array) -> bool:
+    """Whether one of these is among the others."""
+    return bool(pc.any(pc.is_in(_plain(these), value_set=_plain(others))).as_py())
+
+
 def differs(old: pa.Array, own: pa.Array) -> Bools:
     """Nulls are equal to one another, and to nothing else."""
     old, own = _plain(old), _plain(own)
