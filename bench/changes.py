@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from bench.encoder import NOW_US, TABLE, row
-from lowwater import topics
-from lowwater.bus.producer import TransactionalProducer
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.varint import long
-from lowwater.config import Settings
-from lowwater.positions import Order
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Commit, Mark, MarkedThread
-from lowwater.schemas import SchemaStore
+from lowwater.kafka import topics
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.records.codec import RecordCodec
+from lowwater.records.positions import Order
+from lowwater.records.schemas import SchemaStore
+from lowwater.records.types import Commit, Mark, MarkedThread
+from lowwater.runtime.config import Settings
 
 
 @dataclass

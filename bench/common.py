@@ -17,8 +17,8 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from lowwater import config
-from lowwater.config import Settings
+from lowwater.runtime import config
+from lowwater.runtime.config import Settings
 
 RESULTS = Path(__file__).parent / "results"
 console = Console(highlight=False)

@@ -12,7 +12,7 @@ from bench.common import Bench, Result, best_of
 from lowwater.codec.avro import change_schema
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import INT32, INT64, STRING, TIMESTAMPTZ, Column, TableSchema
-from lowwater.ids import SchemaId
+from lowwater.records.ids import SchemaId
 
 TABLE = TableSchema(
     "bench",

@@ -7,15 +7,16 @@ import uuid
 from typing import Any
 
 from bench.common import Bench, Result, peak_mb, wait_until
-from lowwater import config, topics
-from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import read_to_end
-from lowwater.bus.producer import TransactionalProducer
-from lowwater.config import KafkaConfig, Settings
 from lowwater.errors import BusError
-from lowwater.records import Position
-from lowwater.schemas import open_store
-from lowwater.topics import Topic
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.consumer import read_to_end
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.kafka.topics import Topic
+from lowwater.records.schemas import open_store
+from lowwater.records.types import Position
+from lowwater.runtime import config
+from lowwater.runtime.config import KafkaConfig, Settings
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
 from lowwater_fleet import services

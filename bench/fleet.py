@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import Bench, Result, peak_mb, wait_until
-from lowwater import topics
-from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import read_to_end
-from lowwater.config import Settings
 from lowwater.errors import LowwaterError
-from lowwater.lake.chain import Chain
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import Kind
-from lowwater.records import Copied, Prepared
-from lowwater.schemas import open_store
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.consumer import read_to_end
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import Kind
+from lowwater.lake.store.local import LocalDirectory
+from lowwater.records.schemas import open_store
+from lowwater.records.types import Copied, Prepared
+from lowwater.runtime.config import Settings
 from lowwater_fleet import services
 from lowwater_fleet.ports import free_port
 from lowwater_fleet.services import Service

@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 
 from bench.common import Bench, Result, peak_mb, wait_until
 from bench.ordered import BOTH_ROWS, MIX, OrderedWriter
-from lowwater import topics
-from lowwater.bus.admin import Admin
-from lowwater.config import Settings
-from lowwater.lake.chain import Chain
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import manifest_path
-from lowwater.schemas import open_store
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import manifest_path
+from lowwater.lake.store.local import LocalDirectory
+from lowwater.records.schemas import open_store
+from lowwater.runtime.config import Settings
 from lowwater_fleet import services
 from lowwater_fleet.ports import free_port
 from lowwater_fleet.services import Service
@@ -74,7 +74,7 @@ class Group:
 
 _BARE = """
 import sys, time, json
-from lowwater.config import KafkaConfig, LandConfig
+from lowwater.runtime.config import KafkaConfig, LandConfig
 from lowwater_spark.session import kafka_options, spark_session
 topic, servers, out, settings, parts, avro = sys.argv[1:]
 from pyspark.sql.avro.functions import from_avro

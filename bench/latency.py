@@ -8,9 +8,10 @@ from typing import Any
 
 from bench.common import Bench, Result, wait_until
 from bench.extractor import last_position
-from lowwater import config, topics
-from lowwater.bus.consumer import AssignedConsumer
-from lowwater.schemas import open_store
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import AssignedConsumer
+from lowwater.records.schemas import open_store
+from lowwater.runtime import config
 from lowwater_extractor.sources.simulated_rac.workload import TRANSFERS
 from lowwater_fleet import services
 from lowwater_fleet.ports import free_port

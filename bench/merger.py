@@ -11,14 +11,14 @@ from typing import Any
 
 from bench.changes import ChangesWriter
 from bench.common import Bench, Result, peak_mb, wait_until
-from lowwater import topics
-from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import AssignedConsumer, read_to_end
-from lowwater.bus.producer import TransactionalProducer
-from lowwater.config import Settings
-from lowwater.records import Progress
-from lowwater.schemas import open_store
-from lowwater.topics import Topic
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.consumer import AssignedConsumer, read_to_end
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.kafka.topics import Topic
+from lowwater.records.schemas import open_store
+from lowwater.records.types import Progress
+from lowwater.runtime.config import Settings
 from lowwater_fleet import services
 from lowwater_fleet.ports import free_port
 from lowwater_fleet.services import Service

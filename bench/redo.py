@@ -11,7 +11,7 @@ import numpy as np
 
 from bench import extractor
 from bench.common import Bench, Result, peak_mb, wait_until
-from lowwater.service import collect_rarely
+from lowwater.runtime.service import collect_rarely
 from lowwater_extractor.sources.oracle.redo.blocks import Bytes, find_bad
 from lowwater_extractor.sources.oracle.redo.events import Captured, Lwn
 from lowwater_extractor.sources.oracle.redo.file_header import HEADER_BYTES, LogHeader, unpack_header

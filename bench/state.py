@@ -21,9 +21,9 @@ from tests.lake_maker import LakeMaker
 
 from bench.common import Bench, Result, best_of, peak_mb
 from bench.encoder import NOW_US, TABLE
-from lowwater.lake.columns import ORDER_TYPE
-from lowwater.lake.local_store import LocalDirectory
 from lowwater.lake.reader import Lake
+from lowwater.lake.schema.columns import ORDER_TYPE
+from lowwater.lake.store.local import LocalDirectory
 
 LANDINGS = 10
 CHANGES_EACH_KEY = 5

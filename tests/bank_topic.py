@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow.compute as pc
 
 from lowwater.codec.table import INT64, Column, TableSchema
-from lowwater.config import LakeConfig
 from lowwater.lake import Lake
-from lowwater.lake.chain import Chain
-from lowwater.lake.store import open_lake_store
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.store.base import open_lake_store
+from lowwater.runtime.config import LakeConfig
 from tests.ordered_topic import OrderedTopic
 
 COLUMNS = (Column("ID", INT64), Column("CENTS", INT64))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
-from lowwater.config import LakeConfig
-from lowwater.lake.store import open_lake_store
+from lowwater.lake.store.base import open_lake_store
+from lowwater.runtime.config import LakeConfig
 from tests.api import Api
 from tests.harness import Fleet, Workload
 from tests.lake_maker import LakeMaker, Made, MadeTransaction

@@ -10,16 +10,17 @@ from typing import Any
 import psycopg
 import yaml
 
-from lowwater import config, topics
-from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import read_to_end
-from lowwater.bus.producer import TransactionalProducer
-from lowwater.config import Settings
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import Kind, Manifest
-from lowwater.lake.store import open_lake_store
-from lowwater.positions import Order
-from lowwater.records import Chunk, Copied, CopiedChunk, Landed
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.consumer import read_to_end
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import Kind, Manifest
+from lowwater.lake.store.base import open_lake_store
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk, Copied, CopiedChunk, Landed
+from lowwater.runtime import config
+from lowwater.runtime.config import Settings
 from lowwater_extractor.encoders import column_rules
 from lowwater_extractor.sources.postgres.chunks import plan_chunks
 from lowwater_fleet import services

@@ -14,14 +14,15 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, TopicPartition
 
-from lowwater import config, topics
-from lowwater.bus.consumer import AssignedConsumer, consumer_settings, read_to_end
-from lowwater.config import Settings
 from lowwater.errors import BusError, ConfigError
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import AssignedConsumer, consumer_settings, read_to_end
 from lowwater.lake import Lake
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Position, Progress
-from lowwater.schemas import SchemaStore, open_store
+from lowwater.records.codec import RecordCodec
+from lowwater.records.schemas import SchemaStore, open_store
+from lowwater.records.types import Position, Progress
+from lowwater.runtime import config
+from lowwater.runtime.config import Settings
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
 from lowwater_fleet import services

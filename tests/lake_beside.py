@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from lowwater.errors import LakeError
 from lowwater.lake import Lake
-from lowwater.lake.manifest import Layer
-from lowwater.lake.plan import all_files
+from lowwater.lake.chain.manifest import Layer
+from lowwater.lake.read.state_plan import all_files
 from tests.harness import Fleet, wait_until
 from tests.postgres import Database
 

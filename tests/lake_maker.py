@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.table import TableSchema
-from lowwater.lake.columns import BEFORE, LakeTable, lake_table
-from lowwater.lake.manifest import (
+from lowwater.lake.chain.manifest import (
     CopiedTables,
     File,
     Kind,
@@ -29,7 +28,8 @@ from lowwater.lake.manifest import (
     digest,
     manifest_path,
 )
-from lowwater.lake.store import Store
+from lowwater.lake.schema.columns import BEFORE, LakeTable, lake_table
+from lowwater.lake.store.base import Store
 from lowwater_spark.tangle_notes import TangleNotes
 
 Row = Mapping[str, Any]

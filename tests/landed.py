@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from lowwater import config
-from lowwater.config import LakeConfig
-from lowwater.lake.chain import Chain
-from lowwater.lake.store import open_lake_store
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.store.base import open_lake_store
+from lowwater.runtime import config
+from lowwater.runtime.config import LakeConfig
 from lowwater_fleet import services
 from lowwater_fleet.ports import free_port
 from lowwater_fleet.services import Service

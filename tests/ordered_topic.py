@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
-from lowwater import topics
-from lowwater.bus.admin import Admin
-from lowwater.bus.producer import TransactionalProducer
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import TableSchema
 from lowwater.codec.varint import long
-from lowwater.config import Settings
-from lowwater.positions import Order
-from lowwater.records import Commit, Copied, OrderKey, Skipped
-from lowwater.schemas import open_store
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.records.positions import Order
+from lowwater.records.schemas import open_store
+from lowwater.records.types import Commit, Copied, OrderKey, Skipped
+from lowwater.runtime.config import Settings
 
 #: table, op, before, after, columns that the log left out
 Change = tuple[Any, ...]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from collections import Counter
 
-from lowwater.bus.producer import TransactionalProducer
-from lowwater.ids import transaction_id
-from lowwater.record_codec import decode_commit
-from lowwater.records import Commit, InProgress, Position
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.records.codec import decode_commit
+from lowwater.records.ids import transaction_id
+from lowwater.records.types import Commit, InProgress, Position
 from tests.harness import Fleet, wait_until
 
 KILLED = -signal.SIGKILL

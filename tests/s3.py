@@ -8,7 +8,7 @@ import time
 import uuid
 from pathlib import Path
 
-from lowwater.config import LakeConfig
+from lowwater.runtime.config import LakeConfig
 from lowwater_fleet.jars import find_jars, find_java
 from lowwater_fleet.ports import free_port, is_listening
 

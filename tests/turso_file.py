@@ -13,8 +13,8 @@ import pytest
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules, published
-from lowwater.positions import Order
-from lowwater.records import Chunk
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk
 from lowwater_extractor.source import Source
 from lowwater_extractor.sources import open_source
 from tests.conformance.kit import Encoders, PastChange, Reading

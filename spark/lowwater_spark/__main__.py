@@ -1,6 +1,6 @@
 """`lowwater-spark --config fleet.yaml --group bank`"""
 
-from lowwater.service import run_service
+from lowwater.runtime.service import run_service
 from lowwater_spark.service import LandService
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lowwater.errors import LedgerError, NotThereError
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import ATTEMPTS, Kind, Layer, Manifest
-from lowwater.lake.store import Store
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import ATTEMPTS, Kind, Layer, Manifest
+from lowwater.lake.store.base import Store
 
 _SUFFIX = ".json"
 

@@ -9,11 +9,11 @@ from typing import Any
 import structlog
 from pyspark.sql import SparkSession
 
-from lowwater.config import LakeConfig
 from lowwater.errors import LowwaterError
-from lowwater.lake.chain import Chain
-from lowwater.lake.store import Store
-from lowwater.times import now_us
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.store.base import Store
+from lowwater.runtime.config import LakeConfig
+from lowwater.runtime.times import now_us
 from lowwater_spark import metrics
 from lowwater_spark.maintain import maintain
 

@@ -14,17 +14,18 @@ from collections.abc import Sequence
 import structlog
 from confluent_kafka import Message
 
-from lowwater import topics, words
-from lowwater.bus.consumer import AssignedConsumer, read_to_end, topic_ends
-from lowwater.config import KafkaConfig
-from lowwater.control import ControlFold, commit_control
+from lowwater.control import commands as words
+from lowwater.control.fold import ControlFold, commit_control
 from lowwater.errors import LandingConflictError
-from lowwater.failpoints import fail_point
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import ALL_TABLES, Kind, Landed, Manifest, StaleTables
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Chunk, Commit, CopyRequest, OrderKey, Progress, Skipped
-from lowwater.times import now_us
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import AssignedConsumer, read_to_end, topic_ends
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import ALL_TABLES, Kind, Landed, Manifest, StaleTables
+from lowwater.records.codec import RecordCodec
+from lowwater.records.types import Chunk, Commit, CopyRequest, OrderKey, Progress, Skipped
+from lowwater.runtime.config import KafkaConfig
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.times import now_us
 from lowwater_spark.ledger import Draft, commit_draft
 from lowwater_spark.mirror import read_ledger
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from lowwater.class_archive import making
-from lowwater.config import LandConfig
+from lowwater.runtime.class_archive import making
+from lowwater.runtime.config import LandConfig
 from lowwater_spark.session import ARCHIVE, spark_session
 
 

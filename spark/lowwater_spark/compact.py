@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import structlog
 
-from lowwater.config import LakeConfig
 from lowwater.errors import LakeError, LandingConflictError
-from lowwater.failpoints import fail_point
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import File, Kind, Layer, Manifest
-from lowwater.lake.plan import all_files
-from lowwater.lake.store import Store, open_lake_store
-from lowwater.times import now_us
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import File, Kind, Layer, Manifest
+from lowwater.lake.read.state_plan import all_files
+from lowwater.lake.store.base import Store, open_lake_store
+from lowwater.runtime.config import LakeConfig
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.times import now_us
 from lowwater_spark.attempts import AttemptNote, write_note
 from lowwater_spark.forget import forget_to, gsn_before
 from lowwater_spark.ledger import Draft, commit_draft, compact_attempt

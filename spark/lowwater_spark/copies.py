@@ -12,13 +12,13 @@ import structlog
 from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
-from lowwater import topics
-from lowwater.bus.consumer import AssignedConsumer, Place, read_to_end
-from lowwater.config import Settings
 from lowwater.errors import FencedError, LowwaterError
-from lowwater.lake.store import Store
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Chunk
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import AssignedConsumer, Place, read_to_end
+from lowwater.lake.store.base import Store
+from lowwater.records.codec import RecordCodec
+from lowwater.records.types import Chunk
+from lowwater.runtime.config import Settings
 from lowwater_spark import metrics
 from lowwater_spark.copy_mirror import CopyMirror
 from lowwater_spark.copy_progress import Progress

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowwater import topics
-from lowwater.bus.producer import TransactionalProducer
-from lowwater.config import KafkaConfig
-from lowwater.failpoints import fail_point
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import Kind
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Aborted, Landed, Prepared
-from lowwater.times import now_us
+from lowwater.kafka import topics
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import Kind
+from lowwater.records.codec import RecordCodec
+from lowwater.records.types import Aborted, Landed, Prepared
+from lowwater.runtime.config import KafkaConfig
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.times import now_us
 from lowwater_spark.attempts import read_notes
 from lowwater_spark.mirror import landed_record, read_ledger_of
 

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lowwater.lake.manifest import CopiedTables
-from lowwater.records import Chunk
+from lowwater.lake.chain.manifest import CopiedTables
+from lowwater.records.types import Chunk
 
 
 class Ledger(Protocol):

@@ -15,16 +15,16 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lowwater.config import Settings
 from lowwater.errors import LandingConflictError, LowwaterError, SnapshotGoneError, SourceLostError, SparkError
-from lowwater.failpoints import fail_point
-from lowwater.ids import SchemaId
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import File, Kind, Layer, Manifest
-from lowwater.lake.plan import all_files
-from lowwater.lake.store import Store
-from lowwater.records import Chunk
-from lowwater.schemas import SchemaStore, open_store
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import File, Kind, Layer, Manifest
+from lowwater.lake.read.state_plan import all_files
+from lowwater.lake.store.base import Store
+from lowwater.records.ids import SchemaId
+from lowwater.records.schemas import SchemaStore, open_store
+from lowwater.records.types import Chunk
+from lowwater.runtime.config import Settings
+from lowwater.runtime.failpoints import fail_point
 from lowwater_spark import metrics
 from lowwater_spark.attempts import AttemptNote, write_note
 from lowwater_spark.copy_mirror import CopyMirror

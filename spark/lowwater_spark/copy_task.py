@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lowwater.config import LakeConfig, SourceConfig
 from lowwater.errors import LowwaterError
-from lowwater.failpoints import fail_point
-from lowwater.lake.columns import lake_table
-from lowwater.lake.manifest import File, Layer
-from lowwater.lake.store import open_lake_store
-from lowwater.positions import Order
-from lowwater.records import Chunk
+from lowwater.lake.chain.manifest import File, Layer
+from lowwater.lake.schema.columns import lake_table
+from lowwater.lake.store.base import open_lake_store
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk
+from lowwater.runtime.config import LakeConfig, SourceConfig
+from lowwater.runtime.failpoints import fail_point
 from lowwater_extractor.encoders import column_rules
 from lowwater_extractor.sources import open_source
 from lowwater_spark.files import LakeFiles

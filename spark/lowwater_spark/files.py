@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lowwater.lake.columns import LakeTable
-from lowwater.lake.manifest import Bounds, File, Layer, Place
-from lowwater.lake.store import Store
+from lowwater.lake.chain.manifest import Bounds, File, Layer, Place
+from lowwater.lake.schema.columns import LakeTable
+from lowwater.lake.store.base import Store
 from lowwater_spark.tangle_notes import TangleNotes
 
 #: rows that are written together; a reader skips row groups by their bounds

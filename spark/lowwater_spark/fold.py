@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lowwater.errors import LakeDamagedError
-from lowwater.lake.columns import BEFORE
-from lowwater.lake.tangle_roles import key_codes
-from lowwater.lake.tangles import FROM, MAYBE
+from lowwater.lake.moved_keys.roles import key_codes
+from lowwater.lake.moved_keys.tangles import FROM, MAYBE
+from lowwater.lake.schema.columns import BEFORE
 from lowwater_spark.untangled import first_at, moved, tangled_keys, without_tangles
 
 Ints = npt.NDArray[np.int64]

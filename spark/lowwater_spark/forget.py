@@ -7,11 +7,11 @@ lake's grace. A state's `gsn_min` says from where on it remembers, so that a rea
 
 from __future__ import annotations
 
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import Layer
-from lowwater.lake.parquet_files import last_gsn_at_or_below
-from lowwater.lake.plan import all_files
-from lowwater.positions import U64_MAX
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import Layer
+from lowwater.lake.read.state_plan import all_files
+from lowwater.lake.store.parquet_files import last_gsn_at_or_below
+from lowwater.records.positions import U64_MAX
 
 
 def gsn_before(chain: Chain, time_us: int) -> int:

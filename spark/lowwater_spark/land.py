@@ -12,17 +12,18 @@ import pyarrow as pa
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from lowwater import topics, tracing
-from lowwater.codec.wire import schema_id_of
-from lowwater.config import Settings
 from lowwater.errors import FencedError, LandingConflictError, LandingError
-from lowwater.ids import SchemaId
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import CopiedTables, Generation, Kind, Landed, Manifest, StaleTables
-from lowwater.record_codec import decode_commit
-from lowwater.records import Commit, Prepared
-from lowwater.schemas import SchemaStore
-from lowwater.times import now_us
+from lowwater.kafka import topics
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import CopiedTables, Generation, Kind, Landed, Manifest, StaleTables
+from lowwater.records.codec import decode_commit
+from lowwater.records.ids import SchemaId
+from lowwater.records.schemas import SchemaStore
+from lowwater.records.types import Commit, Prepared
+from lowwater.records.wire import schema_id_of
+from lowwater.runtime.config import Settings
+from lowwater.runtime.times import now_us
+from lowwater.status import tracing
 from lowwater_spark import metrics
 from lowwater_spark.land_task import LandTask, TaskParams, TaskReport
 from lowwater_spark.ledger import Draft, commit_draft, land_attempt, table_version

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from lowwater.bus.consumer import Place
-from lowwater.bus.reading import SILENT_SECONDS, Asked, ReadWatch
-from lowwater.config import KafkaConfig
+from lowwater.kafka.consumer import Place
+from lowwater.kafka.read_check import SILENT_SECONDS, Asked, ReadWatch
+from lowwater.runtime.config import KafkaConfig
 
 #: without a sign inside a landing
 BATCH_SECONDS_MAX = 60.0

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lowwater.codec import generic
-from lowwater.codec.wire import HEADER_SIZE
-from lowwater.config import LakeConfig
-from lowwater.failpoints import fail_point
-from lowwater.lake.columns import lake_table
-from lowwater.lake.manifest import CopiedTables, File, SkippedTransaction, StaleTables
-from lowwater.lake.store import Store, open_lake_store
-from lowwater.positions import Order
-from lowwater.records import Commit, Copied, Skipped, Stale
+from lowwater.lake.chain.manifest import CopiedTables, File, SkippedTransaction, StaleTables
+from lowwater.lake.schema.columns import lake_table
+from lowwater.lake.store.base import Store, open_lake_store
+from lowwater.records.positions import Order
+from lowwater.records.types import Commit, Copied, Skipped, Stale
+from lowwater.records.wire import HEADER_SIZE
+from lowwater.runtime.config import LakeConfig
+from lowwater.runtime.failpoints import fail_point
 from lowwater_spark.files import LakeFiles
 from lowwater_spark.plan import OTHER, table_column
 from lowwater_spark.rows import Commits, Ints, order_keys, stream_rows, whole_numbers

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from lowwater.errors import AlreadyThereError, LandingConflictError, StoreError
-from lowwater.failpoints import fail_point
-from lowwater.lake.chain import Chain, Head
-from lowwater.lake.columns import lake_table
-from lowwater.lake.manifest import (
+from lowwater.lake.chain.chain import Chain, Head
+from lowwater.lake.chain.manifest import (
     CopiedTables,
     File,
     Generation,
@@ -29,8 +27,10 @@ from lowwater.lake.manifest import (
     TableVersion,
     manifest_path,
 )
-from lowwater.lake.plan import all_files
-from lowwater.times import now_us
+from lowwater.lake.read.state_plan import all_files
+from lowwater.lake.schema.columns import lake_table
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.times import now_us
 
 _log = structlog.get_logger()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lowwater.config import LakeConfig
-from lowwater.lake.chain import Chain, TableSummary
+from lowwater.lake.chain.chain import Chain, TableSummary
+from lowwater.runtime.config import LakeConfig
 from lowwater_spark.compact import compact
 from lowwater_spark.retention import retain, retention_gsn
 from lowwater_spark.states import STATE_POLICY, StatePolicy

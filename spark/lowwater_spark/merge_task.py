@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from lowwater.errors import LakeDamagedError, LakeError
-from lowwater.lake.changes import merged, overlapping
-from lowwater.lake.columns import lake_table
-from lowwater.lake.manifest import File
-from lowwater.lake.parquet_files import change_batches
-from lowwater.lake.store import Store
+from lowwater.lake.chain.manifest import File
+from lowwater.lake.read.changes import merged, overlapping
+from lowwater.lake.schema.columns import lake_table
+from lowwater.lake.store.base import Store
+from lowwater.lake.store.parquet_files import change_batches
 from lowwater_spark.files import ROW_GROUP_ROWS, LakeFiles
 from lowwater_spark.fold import fold
 from lowwater_spark.state_task import StateItem, write_state

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import File, Layer
-from lowwater.lake.plan import all_files
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import File, Layer
+from lowwater.lake.read.state_plan import all_files
 from lowwater_spark.merge_task import MergeItem
 
 #: a file below this share of what files aim at is small

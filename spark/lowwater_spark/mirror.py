@@ -11,17 +11,17 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from lowwater import topics
-from lowwater.bus.client import client_settings
-from lowwater.bus.consumer import read_to_end
-from lowwater.bus.producer import TransactionalProducer
-from lowwater.config import KafkaConfig
-from lowwater.failpoints import fail_point
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import Kind, Manifest
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Aborted, Landed, LandedChunk, Prepared
-from lowwater.times import now_us
+from lowwater.kafka import topics
+from lowwater.kafka.client import client_settings
+from lowwater.kafka.consumer import read_to_end
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import Kind, Manifest
+from lowwater.records.codec import RecordCodec
+from lowwater.records.types import Aborted, Landed, LandedChunk, Prepared
+from lowwater.runtime.config import KafkaConfig
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.times import now_us
 
 #: manifests that are mirrored in one Kafka transaction when the topic is rebuilt
 _SLAB = 1_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lowwater.bus.consumer import AssignedConsumer
-from lowwater.config import KafkaConfig
+from lowwater.kafka.consumer import AssignedConsumer
+from lowwater.runtime.config import KafkaConfig
 
 _RECORDS = 1_000
 _WAIT_SECONDS = 0.5

@@ -15,10 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from lowwater.codec.wire import HEADER_SIZE, header
-from lowwater.ids import SchemaId
-from lowwater.record_codec import record_schemas
-from lowwater.records import Commit, Copied, OrderKey, Skipped, Stale
+from lowwater.records.codec import record_schemas
+from lowwater.records.ids import SchemaId
+from lowwater.records.types import Commit, Copied, OrderKey, Skipped, Stale
+from lowwater.records.wire import HEADER_SIZE, header
 
 #: the records of ours that the ordered topic has beside changes
 CONTROL = (Commit.__name__, Skipped.__name__, Copied.__name__, Stale.__name__)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowwater.config import LakeConfig
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import File, Layer
-from lowwater.lake.plan import all_files
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import File, Layer
+from lowwater.lake.read.state_plan import all_files
+from lowwater.runtime.config import LakeConfig
 from lowwater_spark.compact import Compacted, Job, carry_out, plan_state
 from lowwater_spark.forget import gsn_before
 from lowwater_spark.states import STATE_POLICY, StatePolicy

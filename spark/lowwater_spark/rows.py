@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lowwater.codec.wire import HEADER_SIZE
-from lowwater.lake.columns import CDC_FIELDS, ORDER_TYPE, LakeColumn, LakeTable, lake_name
-from lowwater.records import Commit
+from lowwater.lake.schema.columns import CDC_FIELDS, ORDER_TYPE, LakeColumn, LakeTable, lake_name
+from lowwater.records.types import Commit
+from lowwater.records.wire import HEADER_SIZE
 
 Ints = npt.NDArray[np.int64]
 

@@ -21,10 +21,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from lowwater import topics
-from lowwater.bus.client import as_bus_error
-from lowwater.bus.consumer import consumer_settings
-from lowwater.config import Settings
 from lowwater.errors import (
     BusDoubtError,
     ConfigError,
@@ -35,12 +31,16 @@ from lowwater.errors import (
     StoreError,
     TopicError,
 )
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import Manifest
-from lowwater.lake.stale import stale_now
-from lowwater.lake.store import open_lake_store
-from lowwater.service import SessionService, http_of
-from lowwater.topics import Topic
+from lowwater.kafka import topics
+from lowwater.kafka.client import as_bus_error
+from lowwater.kafka.consumer import consumer_settings
+from lowwater.kafka.topics import Topic
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import Manifest
+from lowwater.lake.read.stale import stale_now
+from lowwater.lake.store.base import open_lake_store
+from lowwater.runtime.config import Settings
+from lowwater.runtime.service import SessionService, http_of
 from lowwater_spark import metrics
 from lowwater_spark.background import Maintenance
 from lowwater_spark.begin import Beginning

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lowwater import class_archive
-from lowwater.config import KafkaConfig, LandConfig
 from lowwater.errors import ConfigError
-from lowwater.secrets import resolve
+from lowwater.runtime import class_archive
+from lowwater.runtime.config import KafkaConfig, LandConfig
+from lowwater.runtime.secrets import resolve
 
 JARS_VARIABLE = "LOWWATER_SPARK_JARS"
 #: what `class_archive.py` makes: a start that has it costs half

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lowwater.errors import LakeError
-from lowwater.lake.adapt import UNCHANGED, adapt, convert, convert_deep
-from lowwater.lake.columns import BEFORE, CDC_FIELDS
-from lowwater.lake.manifest import File, Layer
-from lowwater.lake.parquet_files import change_batches, row_batches
-from lowwater.lake.plan import StatePlan
-from lowwater.lake.schema_union import TableUnion
-from lowwater.lake.store import Store
+from lowwater.lake.chain.manifest import File, Layer
+from lowwater.lake.read.state_plan import StatePlan
+from lowwater.lake.schema.adapt import UNCHANGED, adapt, convert, convert_deep
+from lowwater.lake.schema.columns import BEFORE, CDC_FIELDS
+from lowwater.lake.schema.union import TableUnion
+from lowwater.lake.store.base import Store
+from lowwater.lake.store.parquet_files import change_batches, row_batches
 from lowwater_spark.files import ROW_GROUP_ROWS, LakeFiles
 from lowwater_spark.fold import Bools, Ints, fold
 from lowwater_spark.forget import parse_low

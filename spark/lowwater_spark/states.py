@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import File, Layer
-from lowwater.lake.plan import all_files, plan_state
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import File, Layer
+from lowwater.lake.read.state_plan import all_files, plan_state
 from lowwater_spark.state_task import PIECE_BYTES, StateItem
 
 

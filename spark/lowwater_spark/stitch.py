@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lowwater.errors import LandingError
-from lowwater.records import Commit
+from lowwater.records.types import Commit
 from lowwater_spark.land_task import (
     CARRY_BYTES_MAX,
     CARRY_ROWS_MAX,

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from lowwater.config import LakeConfig
-from lowwater.failpoints import fail_point
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import Layer, Manifest
-from lowwater.lake.plan import all_files
-from lowwater.lake.store import Stored
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import Layer, Manifest
+from lowwater.lake.read.state_plan import all_files
+from lowwater.lake.store.base import Stored
+from lowwater.runtime.config import LakeConfig
+from lowwater.runtime.failpoints import fail_point
 from lowwater_spark.attempts import AttemptNote, note_path, read_notes
 from lowwater_spark.ledger import attempt_from_offset
 

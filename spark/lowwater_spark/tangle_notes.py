@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lowwater.lake.columns import BEFORE
-from lowwater.lake.manifest import TangleFacts
-from lowwater.lake.tangle_roles import Bools, array, bools, has_any
+from lowwater.lake.chain.manifest import TangleFacts
+from lowwater.lake.moved_keys.roles import Bools, array, bools, has_any
+from lowwater.lake.schema.columns import BEFORE
 from lowwater_spark.untangled import may_be_tangled, moved, roles_of
 
 _ADDS = pa.array(["c", "r"])

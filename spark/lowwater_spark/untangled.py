@@ -1,4 +1,4 @@
-"""Rows of `stream` files without tangled keys, so that they can be folded. See `lowwater.lake.tangles`."""
+"""Rows of `stream` files without tangled keys, so that they can be folded. See `lowwater.lake.moved_keys.tangles`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lowwater.lake.adapt import alias, before_alias
-from lowwater.lake.columns import BEFORE
-from lowwater.lake.tangle_roles import Bools, Ints, Roles, array, bools, differs, find_roles, key_codes, moved_rows
-from lowwater.lake.tangles import FROM, MAYBE, Tangles
+from lowwater.lake.moved_keys.roles import Bools, Ints, Roles, array, bools, differs, find_roles, key_codes, moved_rows
+from lowwater.lake.moved_keys.tangles import FROM, MAYBE, Tangles
+from lowwater.lake.schema.adapt import alias, before_alias
+from lowwater.lake.schema.columns import BEFORE
 
 
 def moved(rows: pa.Table, key: Sequence[str]) -> Bools:

@@ -21,9 +21,9 @@ from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.codec.varint import long
-from lowwater.codec.wire import HEADER_SIZE, schema_id_of
-from lowwater.ids import SchemaId
-from lowwater.positions import ORDER_MIN, Order
+from lowwater.records.ids import SchemaId
+from lowwater.records.positions import ORDER_MIN, Order
+from lowwater.records.wire import HEADER_SIZE, schema_id_of
 from lowwater_extractor.source import Frame, Polled, Source, SourceTransaction, Stream
 from lowwater_extractor.sources import open_source
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from tests.conformance.kit import PastTransaction, Reading, Setup, by_thread, published
 
-from lowwater.positions import ORDER_MIN, Order
+from lowwater.records.positions import ORDER_MIN, Order
 from lowwater_extractor.source import Polled
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lowwater.lake.columns import lake_name
+from lowwater.lake.schema.columns import lake_name
 from tests.differential.workload import Row, TableState
 
 #: what Arrow holds further than Python's types reach

@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from lowwater import topics
-from lowwater.bus.consumer import read_to_end
 from lowwater.errors import BusError, LakeError
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import read_to_end
 from lowwater.lake import Lake
-from lowwater.lake.scans import connect
+from lowwater.lake.read.scans import connect
 from lowwater_fleet.services import Service
 from tests.harness import Fleet, wait_until
 

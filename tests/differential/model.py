@@ -16,8 +16,8 @@ import pyarrow as pa
 from lowwater.codec.avro import avro_type, change_schema
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
-from lowwater.positions import ORDER_MIN, Order
-from lowwater.records import Chunk
+from lowwater.records.positions import ORDER_MIN, Order
+from lowwater.records.types import Chunk
 from lowwater_extractor.copy_rules import needs_copy
 from lowwater_extractor.source import Frame, Polled, Source, SourceTransaction
 from tests.differential.compare import plain

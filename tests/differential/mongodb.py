@@ -20,7 +20,7 @@ from bson.regex import Regex
 from pymongo import errors
 from pymongo.write_concern import WriteConcern
 
-from lowwater.lake.columns import TYPE_NOTE, lake_name
+from lowwater.lake.schema.columns import TYPE_NOTE, lake_name
 from tests.differential.compare import plain, same
 from tests.differential.mongodb_steps import COLLECTIONS, MongoSteps, first_documents
 from tests.differential.workload import Row, State, Step, TableState

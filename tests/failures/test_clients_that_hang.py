@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from lowwater.bus.consumer import read_to_end
-from lowwater.bus.producer import TransactionalProducer
-from lowwater.config import KafkaConfig
 from lowwater.errors import BusDoubtError
+from lowwater.kafka.consumer import read_to_end
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.runtime.config import KafkaConfig
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.kafka_settings import Listener

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lowwater.control import ControlReader
-from lowwater.failpoints import FAIL_POINTS
+from lowwater.control.fold import ControlReader
+from lowwater.runtime.failpoints import FAIL_POINTS
 from tests.api import Api
 from tests.conftest import NewFleet
 from tests.harness import Fleet

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from lowwater.failpoints import FAIL_POINTS
 from lowwater.lake import Lake
-from lowwater.lake.manifest import ATTEMPTS, Kind, Layer
-from lowwater.lake.verify import verify
-from lowwater.times import now_us
+from lowwater.lake.chain.manifest import ATTEMPTS, Kind, Layer
+from lowwater.lake.read.verify import verify
+from lowwater.runtime.failpoints import FAIL_POINTS
+from lowwater.runtime.times import now_us
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.postgres import EmbeddedPostgres
 from lowwater_fleet.postgres_install import VERSION_NEWEST

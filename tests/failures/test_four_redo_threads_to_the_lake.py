@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lowwater.lake import Lake
-from lowwater.lake.chain import Chain
-from lowwater.lake.store import open_lake_store
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.store.base import open_lake_store
 from lowwater_fleet.demo_lake import check
 from lowwater_fleet.verify import read_history
 from tests.conftest import NewFleet

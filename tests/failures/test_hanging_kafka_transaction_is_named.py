@@ -6,8 +6,8 @@ import os
 import signal
 from typing import Any
 
-from lowwater import topics
-from lowwater.bus.admin import Admin
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
 from tests.conftest import NewFleet
 from tests.harness import Workload, wait_until
 

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from lowwater.errors import BusError, LakeError
-from lowwater.failpoints import FAIL_POINTS
 from lowwater.lake import Lake
+from lowwater.runtime.failpoints import FAIL_POINTS
 from lowwater_extractor.cursors import Cursors
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.verify import Decoder

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from lowwater.failpoints import FAIL_POINTS
+from lowwater.runtime.failpoints import FAIL_POINTS
 from tests.conftest import NewFleet
 from tests.harness import Fleet, Workload
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lowwater.failpoints import FAIL_POINTS
-from lowwater.lake.store import open_lake_store
-from lowwater.lake.verify import verify
+from lowwater.lake.read.verify import verify
+from lowwater.lake.store.base import open_lake_store
+from lowwater.runtime.failpoints import FAIL_POINTS
 from tests.bank_topic import Watcher
 from tests.landed import Landed
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lowwater.lake.manifest import Kind
-from lowwater.lake.verify import verify
+from lowwater.lake.chain.manifest import Kind
+from lowwater.lake.read.verify import verify
 from lowwater_fleet.kafka import EmbeddedKafka
 from tests.harness import Fleet, skip_without_spark
 from tests.lake_beside import LakeBeside

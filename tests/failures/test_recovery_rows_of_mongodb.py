@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from lowwater.positions import Order
-from lowwater.records import Position
+from lowwater.records.positions import Order
+from lowwater.records.types import Position
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.mongodb import EmbeddedMongo
 from tests.harness import Fleet, wait_until

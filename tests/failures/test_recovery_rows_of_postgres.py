@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lowwater.records import Abandon, Commit, Position
+from lowwater.records.types import Abandon, Commit, Position
 from lowwater_extractor.sources.postgres.lsn import Lsn, parse_lsn
 from lowwater_extractor.sources.postgres.resume import Resume
 from lowwater_fleet.kafka import EmbeddedKafka

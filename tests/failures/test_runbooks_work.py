@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from lowwater import topics
-from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import topic_ends
 from lowwater.errors import LakeError
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.consumer import topic_ends
 from lowwater.lake import Lake
 from lowwater_fleet.kafka import EmbeddedKafka
 from tests.conftest import NewKafka

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from lowwater.errors import BusError
-from lowwater.failpoints import FAIL_POINTS
 from lowwater.lake import Lake
+from lowwater.runtime.failpoints import FAIL_POINTS
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.services import Service
 from lowwater_fleet.verify import Decoder

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from lowwater.lake.store import open_lake_store
-from lowwater.lake.verify import verify
+from lowwater.lake.read.verify import verify
+from lowwater.lake.store.base import open_lake_store
 from lowwater_fleet.services import Service
 from tests.bank_topic import Watcher, until
 from tests.landed import Landed

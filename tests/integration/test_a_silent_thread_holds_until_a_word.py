@@ -7,7 +7,7 @@ from typing import Any
 from tests.conftest import NewFleet
 from tests.harness import Fleet, Workload, get, metric, wait_until
 
-from lowwater.records import Word
+from lowwater.records.types import Word
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_fleet import operate_cli
 

@@ -8,8 +8,8 @@ import sys
 from tests.conftest import NewFleet
 from tests.harness import Workload, wait_until
 
-from lowwater import topics
-from lowwater.bus.admin import Admin
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
 
 
 def test_source_is_released_by_its_second_group_from_its_reset_on(new_fleet: NewFleet) -> None:

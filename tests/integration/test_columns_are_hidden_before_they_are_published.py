@@ -11,10 +11,10 @@ import pytest
 from tests.conftest import SMALL_RELEASES, NewFleet
 from tests.harness import Fleet, get
 
-from lowwater import topics
-from lowwater.bus.consumer import read_to_end
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
-from lowwater.codec.wire import HEADER_SIZE, schema_id_of
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import read_to_end
+from lowwater.records.wire import HEADER_SIZE, schema_id_of
 
 HASH_KEY = "a-key-that-nobody-may-see"
 PASSWORD = "a-password-that-nobody-may-see"

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 from tests.conftest import SMALL_RELEASES, NewFleet
 from tests.harness import Fleet, Workload, wait_until
 
-from lowwater import topics
-from lowwater.bus.consumer import AssignedConsumer
-from lowwater.records import Position
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import AssignedConsumer
+from lowwater.records.types import Position
 from lowwater_fleet.services import Service
 
 KEEP_CHANGES = {**SMALL_RELEASES, "delete_seconds": 3600.0}

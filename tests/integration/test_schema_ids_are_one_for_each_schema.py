@@ -6,13 +6,14 @@ import threading
 
 import pytest
 
-from lowwater import schemas, topics
-from lowwater.bus.admin import Admin
-from lowwater.config import KafkaConfig
 from lowwater.errors import SchemaError
-from lowwater.ids import SchemaId
-from lowwater.records import SchemaEntry
-from lowwater.schemas import SchemaStore
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.records import schemas
+from lowwater.records.ids import SchemaId
+from lowwater.records.schemas import SchemaStore
+from lowwater.records.types import SchemaEntry
+from lowwater.runtime.config import KafkaConfig
 from lowwater_fleet.kafka import EmbeddedKafka
 
 

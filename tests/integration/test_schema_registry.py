@@ -9,7 +9,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from tests.conftest import NewFleet
 from tests.harness import Workload
 
-from lowwater.schemas import open_store
+from lowwater.records.schemas import open_store
 
 URL = os.environ.get("LOWWATER_TEST_REGISTRY_URL", "")
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from tests.harness import wait_until
 
-from lowwater.service import EXIT_ERROR, EXIT_FENCED
+from lowwater.runtime.service import EXIT_ERROR, EXIT_FENCED
 from lowwater_fleet.ports import free_port
 from lowwater_fleet.runner import Runner
 from lowwater_fleet.services import BACKOFF_SECONDS, HEALTHY_SECONDS, Service

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import read_to_end
 from lowwater.codec.varint import long
-from lowwater.config import KafkaConfig
 from lowwater.errors import BusError, BusFatalError, FencedError, TopicMissingError
-from lowwater.topics import Topic
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.consumer import read_to_end
+from lowwater.kafka.topics import Topic
+from lowwater.runtime.config import KafkaConfig
 from lowwater_extractor import slab_producer
 from lowwater_extractor.slab import Slab
 from lowwater_extractor.slab_producer import SlabProducer

@@ -10,11 +10,12 @@ import pytest
 from tests.conftest import NewFleet
 from tests.harness import Fleet, Workload, metric, wait_until
 
-from lowwater import control, topics
-from lowwater.bus.admin import Admin
-from lowwater.control import ControlReader, ControlState, commit_control
+from lowwater.control import fold as control
+from lowwater.control.fold import ControlReader, ControlState, commit_control
 from lowwater.errors import ControlConflictError
-from lowwater.records import Control, Wanted
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.records.types import Control, Wanted
 from lowwater_fleet import operate_cli
 
 STOPPED = 0

@@ -17,11 +17,11 @@ from confluent_kafka.admin import AdminClient
 from tests.conftest import NewFleet, NewKafka
 from tests.harness import Fleet, Workload, get, metric, wait_until
 
-from lowwater import topics
-from lowwater.following import FleetReader
-from lowwater.picture import fleet_picture
-from lowwater.times import now_us
-from lowwater.wanted import wanted_fleet
+from lowwater.control.desired_state import wanted_fleet
+from lowwater.control.fleet_reader import FleetReader
+from lowwater.kafka import topics
+from lowwater.runtime.times import now_us
+from lowwater.status.fleet_status import fleet_picture
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_fleet.ports import free_port
 from lowwater_fleet.services import Service

@@ -11,9 +11,9 @@ from confluent_kafka.admin._resource import ResourceType
 from tests.conftest import NewFleet
 from tests.harness import Fleet, Workload, get, wait_until
 
-from lowwater import topics
-from lowwater.bus.admin import Admin
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_fleet import operate_cli
 

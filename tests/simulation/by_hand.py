@@ -9,8 +9,8 @@ from typing import TypeVar
 from tests.simulation.topic import CODEC, Record, Topic, change_value, checksum, classify
 
 from lowwater.errors import MergeError
-from lowwater.positions import Order
-from lowwater.records import Abandon, Commit, Mark, MarkedThread, Progress
+from lowwater.records.positions import Order
+from lowwater.records.types import Abandon, Commit, Mark, MarkedThread, Progress
 from lowwater_merger.core import Merger, Released, Spool
 from lowwater_merger.release import SourceState
 

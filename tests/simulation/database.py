@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 
 #: one step of the database's time, in the clock's units: small, so that clocks of two databases often meet
 STEP_US = 10

@@ -13,8 +13,8 @@ from random import Random
 from tests.simulation.database import STEP_US, Database, Thread, Transaction
 from tests.simulation.topic import CODEC, Topic, change_value, checksum
 
-from lowwater.positions import Order
-from lowwater.records import Abandon, Commit, Mark, MarkedThread
+from lowwater.records.positions import Order
+from lowwater.records.types import Abandon, Commit, Mark, MarkedThread
 
 CLOCK_AHEAD_MAX_US = 400
 #: a transaction of more changes than this spans several batches

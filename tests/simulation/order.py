@@ -14,8 +14,8 @@ from tests.simulation.database import Database, Transaction, write_database
 from tests.simulation.extractor import Extractor
 from tests.simulation.topic import Topic
 
-from lowwater.positions import Order
-from lowwater.records import Commit, Mark, WordKind
+from lowwater.records.positions import Order
+from lowwater.records.types import Commit, Mark, WordKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from tests.simulation.order import Group, PlannedWord
 from tests.simulation.topic import CODEC, Record, classify
 
 from lowwater.errors import ChecksumMismatchError, CountMismatchError
-from lowwater.positions import Order
-from lowwater.records import Progress, Skip, WordKind
+from lowwater.records.positions import Order
+from lowwater.records.types import Progress, Skip, WordKind
 from lowwater_merger.core import Merger, Released
 from lowwater_merger.spool import DiskSpool
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from zlib import crc32
 
 from lowwater.codec.varint import long
-from lowwater.codec.wire import header
-from lowwater.ids import SchemaId
-from lowwater.record_codec import RecordCodec, record_schemas
-from lowwater.records import Abandon, Commit, Copied, Mark
+from lowwater.records.codec import RecordCodec, record_schemas
+from lowwater.records.ids import SchemaId
+from lowwater.records.types import Abandon, Commit, Copied, Mark
+from lowwater.records.wire import header
 from lowwater_merger.core import Kind
 
 CODEC = RecordCodec({name: SchemaId(number + 1) for number, name in enumerate(sorted(record_schemas()))})

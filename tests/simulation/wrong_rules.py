@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from lowwater.positions import ORDER_MIN, Order
-from lowwater.records import SourceProgress
+from lowwater.records.positions import ORDER_MIN, Order
+from lowwater.records.types import SourceProgress
 from lowwater_merger import core, release, spool
 from lowwater_merger.core import Merger
 from lowwater_merger.lanes import ReleaseKey, Waiting

@@ -1,4 +1,4 @@
-{{/* The fleet's config, as shared/lowwater/config.py reads it. What a value cannot say by its type is checked here. */}}
+{{/* The fleet's config, as shared/lowwater/runtime/config.py reads it. What a value cannot say by its type is checked here. */}}
 
 {{- define "lowwater.listen" -}}
 {{- dict "host" "0.0.0.0" "port" 8080 | toJson -}}

@@ -7,11 +7,13 @@ import sys
 
 import uvicorn
 
-from lowwater import config, logs, topics, tracing
-from lowwater.bus.admin import Admin
-from lowwater.config import Settings
 from lowwater.errors import ConfigError, LowwaterError
-from lowwater.schemas import open_store
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.records.schemas import open_store
+from lowwater.runtime import config, logs
+from lowwater.runtime.config import Settings
+from lowwater.status import tracing
 from lowwater_control.app import create_app
 from lowwater_control.guard import LOOPBACK
 

@@ -13,8 +13,8 @@ from fastapi.responses import FileResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 
 from lowwater import __version__
-from lowwater.config import Settings
-from lowwater.schemas import SchemaStore
+from lowwater.records.schemas import SchemaStore
+from lowwater.runtime.config import Settings
 from lowwater_control import copies, events, groups, lakes, sources
 from lowwater_control.board import Board
 from lowwater_control.deps import Parts

@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 
 import structlog
 
-from lowwater.config import Settings
-from lowwater.control import ControlFold, ControlState, commit_word, conflict, next_word
+from lowwater.control.commands import Change
+from lowwater.control.desired_state import WantedFleet, wanted_fleet
+from lowwater.control.fleet_reader import FleetReader
+from lowwater.control.fold import ControlFold, ControlState, commit_word, conflict, next_word
 from lowwater.errors import LowwaterError
-from lowwater.failpoints import fail_point
-from lowwater.following import FleetReader
-from lowwater.picture import fleet_picture
-from lowwater.record_codec import RecordCodec
-from lowwater.reporting import StatusBoard
-from lowwater.times import now_us
-from lowwater.wanted import WantedFleet, wanted_fleet
-from lowwater.words import Change
+from lowwater.records.codec import RecordCodec
+from lowwater.runtime.config import Settings
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.times import now_us
+from lowwater.status.fleet_status import fleet_picture
+from lowwater.status.reporter import StatusBoard
 from lowwater_control.problems import BusyError
 
 POLL_SECONDS = 0.2

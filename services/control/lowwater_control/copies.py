@@ -8,9 +8,9 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from lowwater import words
-from lowwater.records import CopyRequest, TableCopy
-from lowwater.words import SOURCE
+from lowwater.control import commands as words
+from lowwater.control.commands import SOURCE
+from lowwater.records.types import CopyRequest, TableCopy
 from lowwater_control import models
 from lowwater_control.deps import Parts, ReasonQuery, UseCaller, UseParts, known_source, say
 from lowwater_control.positions import read_position

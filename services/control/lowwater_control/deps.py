@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import structlog
 from fastapi import Depends, Query, Request
 
-from lowwater.control import ControlState
-from lowwater.schemas import SchemaStore
-from lowwater.wanted import WantedFleet
-from lowwater.words import SOURCE, Change
+from lowwater.control.commands import SOURCE, Change
+from lowwater.control.desired_state import WantedFleet
+from lowwater.control.fold import ControlState
+from lowwater.records.schemas import SchemaStore
 from lowwater_control.board import Board
 from lowwater_control.guard import Caller
 from lowwater_control.models import Accepted

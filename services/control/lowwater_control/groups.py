@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
-from lowwater import words
-from lowwater.config import GroupSettings
-from lowwater.control import ControlState
-from lowwater.picture import group_picture
-from lowwater.records import Skip, Wanted
-from lowwater.times import now_us
-from lowwater.wanted import WantedFleet, to_json
-from lowwater.words import GROUP
+from lowwater.control import commands as words
+from lowwater.control.commands import GROUP
+from lowwater.control.desired_state import WantedFleet, to_json
+from lowwater.control.fold import ControlState
+from lowwater.records.types import Skip, Wanted
+from lowwater.runtime.config import GroupSettings
+from lowwater.runtime.times import now_us
+from lowwater.status.fleet_status import group_picture
 from lowwater_control import models
 from lowwater_control.deps import Limit, Parts, ReasonQuery, UseCaller, UseParts, accepted, known_group, say
 from lowwater_control.ordered import OrderedReader, read_progress

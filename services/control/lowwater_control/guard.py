@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lowwater.config import ControlConfig, Role, TokenConfig
-from lowwater.secrets import resolve
+from lowwater.runtime.config import ControlConfig, Role, TokenConfig
+from lowwater.runtime.secrets import resolve
 from lowwater_control.problems import answer, problem
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 
-from lowwater.config import LakeConfig
-from lowwater.plain import plain
+from lowwater.codec.json_values import plain
+from lowwater.runtime.config import LakeConfig
 from lowwater_control import models
 from lowwater_control.deps import Parts, UseParts, known_group
 from lowwater_control.problems import UnknownError, responses
 
 if TYPE_CHECKING:
-    from lowwater.lake.manifest import Manifest
+    from lowwater.lake.chain.manifest import Manifest
     from lowwater.lake.reader import Lake
 
 router = APIRouter(prefix="/v1/groups/{name}", tags=["lake"])
@@ -121,7 +121,7 @@ def rows(
 
 
 def _state(lake: Lake, table: str, limit: int, allow_stale: bool) -> list[dict[str, Any]]:
-    from lowwater.lake.scans import asking, connect
+    from lowwater.lake.read.scans import asking, connect
 
     with connect(MEMORY) as con, asking(lake.store):
         state = lake.state(table, allow_stale=allow_stale).duckdb(con)

@@ -8,8 +8,9 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lowwater import __version__, tracing
-from lowwater.metrics import BUILD
+from lowwater import __version__
+from lowwater.status import tracing
+from lowwater.status.metrics import BUILD
 
 REQUESTS = Counter("lowwater_control_requests_total", "requests by route and status", ["method", "route", "status"])
 SECONDS = Histogram("lowwater_control_request_seconds", "until an answer begins", ["method", "route"])

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lowwater.config import Name
-from lowwater.wanted import SourceSpec
+from lowwater.control.desired_state import SourceSpec
+from lowwater.runtime.config import Name
 
 SPEC_EXAMPLE: dict[str, Any] = {
     "kind": "postgres",

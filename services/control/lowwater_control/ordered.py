@@ -11,17 +11,17 @@ from typing import Any
 import fastavro
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from lowwater import topics
-from lowwater.bus.client import as_bus_error
-from lowwater.bus.consumer import STATE_SETTINGS, consumer_settings, read_to_end, topic_ends
+from lowwater.codec.json_values import plain
 from lowwater.codec.varint import read_long
-from lowwater.codec.wire import HEADER_SIZE, schema_id_of
-from lowwater.config import KafkaConfig
 from lowwater.errors import TopicMissingError
-from lowwater.plain import plain
-from lowwater.record_codec import RecordCodec, decode_commit
-from lowwater.records import Commit, Copied, Progress, Skipped
-from lowwater.schemas import SchemaStore
+from lowwater.kafka import topics
+from lowwater.kafka.client import as_bus_error
+from lowwater.kafka.consumer import STATE_SETTINGS, consumer_settings, read_to_end, topic_ends
+from lowwater.records.codec import RecordCodec, decode_commit
+from lowwater.records.schemas import SchemaStore
+from lowwater.records.types import Commit, Copied, Progress, Skipped
+from lowwater.records.wire import HEADER_SIZE, schema_id_of
+from lowwater.runtime.config import KafkaConfig
 from lowwater_control.models import Change, Transaction, TransactionHead
 from lowwater_control.problems import SlowError, UnknownError
 

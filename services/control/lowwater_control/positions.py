@@ -7,13 +7,13 @@ import binascii
 from collections.abc import Sequence
 from typing import Any
 
-from lowwater import topics
-from lowwater.bus.consumer import read_to_end
-from lowwater.config import KafkaConfig
 from lowwater.errors import TopicMissingError
-from lowwater.positions import Order
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Position, TableCopies, TableCopy
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import read_to_end
+from lowwater.records.codec import RecordCodec
+from lowwater.records.positions import Order
+from lowwater.records.types import Position, TableCopies, TableCopy
+from lowwater.runtime.config import KafkaConfig
 from lowwater_control.models import Positions, ThreadPlace
 from lowwater_control.problems import FieldProblem, InvalidError
 

@@ -8,7 +8,7 @@ import subprocess
 import threading
 from typing import Any
 
-from lowwater.asking import COMMAND, answer_of, ask, wrong_fields
+from lowwater.control.extractor_rpc import COMMAND, answer_of, ask, wrong_fields
 from lowwater_control.problems import BusyError
 
 OFFLINE_SECONDS_MAX = 30.0

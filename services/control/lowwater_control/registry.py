@@ -10,9 +10,9 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from lowwater.errors import SchemaError
-from lowwater.ids import SchemaId
-from lowwater.records import SchemaEntry
-from lowwater.schemas import SchemaStore
+from lowwater.records.ids import SchemaId
+from lowwater.records.schemas import SchemaStore
+from lowwater.records.types import SchemaEntry
 
 # the registry's own error codes: clients tell "no such schema" from "not reachable" by them
 _SCHEMA_NOT_FOUND = 40403

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Response
 
-from lowwater import words
-from lowwater.control import ControlState
-from lowwater.failpoints import fail_point
-from lowwater.picture import source_picture
-from lowwater.records import Exclusion, Position, Wanted
-from lowwater.times import now_us
-from lowwater.wanted import SourceSpec, WantedFleet, to_json
-from lowwater.words import GROUP, SOURCE
+from lowwater.control import commands as words
+from lowwater.control.commands import GROUP, SOURCE
+from lowwater.control.desired_state import SourceSpec, WantedFleet, to_json
+from lowwater.control.fold import ControlState
+from lowwater.records.types import Exclusion, Position, Wanted
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.times import now_us
+from lowwater.status.fleet_status import source_picture
 from lowwater_control import models
 from lowwater_control.deps import Parts, ReasonQuery, UseCaller, UseParts, accepted, known_source, say
 from lowwater_control.positions import move_effects, read_position, reset_effects, shown

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lowwater.config import Model, Name
-from lowwater.wanted import SourceSpec, check_secrets
+from lowwater.control.desired_state import SourceSpec, check_secrets
+from lowwater.runtime.config import Model, Name
 from lowwater_control.deps import Parts
 from lowwater_control.problems import FieldProblem, InvalidError, unknown
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from lowwater.service import run_service
+from lowwater.runtime.service import run_service
 from lowwater_extractor.ask import ask
 from lowwater_extractor.check import check
 from lowwater_extractor.reset import reset

@@ -22,9 +22,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lowwater.config import Settings
 from lowwater.errors import LowwaterError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
+from lowwater.runtime.config import Settings
 from lowwater_extractor.reset import move_position, reset_position
 from lowwater_extractor.source import Source
 from lowwater_extractor.sources import KINDS, open_source, source_class

@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 
-from lowwater import config
 from lowwater.errors import LowwaterError
-from lowwater.service import EXIT_ERROR, EXIT_STOPPED
+from lowwater.runtime import config
+from lowwater.runtime.service import EXIT_ERROR, EXIT_STOPPED
 from lowwater_extractor.source import Check
 from lowwater_extractor.sources import open_source
 

@@ -27,11 +27,11 @@ import structlog
 
 from lowwater.codec.avro import avro_columns, avro_key
 from lowwater.codec.table import REST, TableSchema
-from lowwater.codec.wire import schema_id_of
+from lowwater.control.commands import ALL_TABLES
 from lowwater.errors import SourceLostError
-from lowwater.positions import ORDER_MAX, ORDER_MIN, U64_MAX, Order
-from lowwater.records import Chunk, Copied, CopiedChunk, CopyRequest, Stale, TableCopy
-from lowwater.words import ALL_TABLES
+from lowwater.records.positions import ORDER_MAX, ORDER_MIN, U64_MAX, Order
+from lowwater.records.types import Chunk, Copied, CopiedChunk, CopyRequest, Stale, TableCopy
+from lowwater.records.wire import schema_id_of
 from lowwater_extractor.copy_rules import LandedSet, given_up_tables, needs_copy, wanted_tables
 from lowwater_extractor.encoders import RegisteredEncoders
 from lowwater_extractor.source import (

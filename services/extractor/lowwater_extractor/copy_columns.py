@@ -12,7 +12,7 @@ from lowwater.codec.avro import avro_columns, avro_type
 from lowwater.codec.rules import ColumnRules, Mask, PublishedColumn, published
 from lowwater.codec.table import Column, TableSchema
 from lowwater.errors import SnapshotGoneError
-from lowwater.lake.columns import lake_table
+from lowwater.lake.schema.columns import lake_table
 
 
 class PlannedColumn(NamedTuple):

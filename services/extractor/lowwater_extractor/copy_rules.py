@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
-from lowwater import topics
-from lowwater.bus.consumer import AssignedConsumer, read_to_end
 from lowwater.codec.table import TableSchema
-from lowwater.config import KafkaConfig
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Landed, TableCopy
-from lowwater.recovery import Next, Saved, decide, step_of
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import AssignedConsumer, read_to_end
+from lowwater.records.codec import RecordCodec
+from lowwater.records.types import Landed, TableCopy
+from lowwater.runtime.config import KafkaConfig
+from lowwater.runtime.recovery import Next, Saved, decide, step_of
 
 #: readers widen these by themselves: rows of the old version stay what they were
 WIDENINGS = {("int", "long"), ("float", "double"), ("int", "double")}

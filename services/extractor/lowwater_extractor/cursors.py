@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from lowwater.errors import CodecError
-from lowwater.positions import Order
-from lowwater.recovery import Saved, decide, step_of
+from lowwater.records.positions import Order
+from lowwater.runtime.recovery import Saved, decide, step_of
 
 #: texts of the primary and the secondary column; a null in the secondary lies above all its values
 Bound = tuple[str | None, ...]

@@ -14,13 +14,13 @@ from lowwater.codec.avro import avro_columns, change_schema
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules, published
 from lowwater.codec.table import REST, TableSchema
-from lowwater.codec.wire import HEADER_SIZE, header
-from lowwater.config import ColumnsConfig
 from lowwater.errors import ConfigError
-from lowwater.ids import SchemaId
-from lowwater.records import SchemaEntry
-from lowwater.schemas import SchemaStore
-from lowwater.secrets import resolve
+from lowwater.records.ids import SchemaId
+from lowwater.records.schemas import SchemaStore
+from lowwater.records.types import SchemaEntry
+from lowwater.records.wire import HEADER_SIZE, header
+from lowwater.runtime.config import ColumnsConfig
+from lowwater.runtime.secrets import resolve
 
 
 def column_rules(config: ColumnsConfig) -> ColumnRules:

@@ -20,8 +20,8 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from lowwater.codec.table import TableSchema
-from lowwater.failpoints import fail_point
-from lowwater.times import now_us
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.times import now_us
 from lowwater_extractor.cursors import Bound, Cursors, Range, Settling
 from lowwater_extractor.source import PlannedTable, Polled, SourceTransaction, ThreadMark, ThreadState
 from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace

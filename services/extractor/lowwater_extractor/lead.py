@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Set
 
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 
 
 class LeadLimit:

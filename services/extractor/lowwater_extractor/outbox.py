@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from zlib import crc32
 
-from lowwater import topics
 from lowwater.codec.varint import long
 from lowwater.errors import RowTooLargeError
+from lowwater.kafka import topics
 from lowwater_extractor.frames import Frames
 from lowwater_extractor.slab import Slab
 from lowwater_extractor.slab_producer import SlabProducer

@@ -13,15 +13,13 @@ from dataclasses import replace
 from itertools import islice
 from zlib import crc32
 
-from lowwater import topics, tracing
 from lowwater.codec.varint import long
-from lowwater.config import BatchConfig
 from lowwater.errors import MarkBrokenError
-from lowwater.failpoints import fail_point
-from lowwater.ids import next_generation, transaction_id
-from lowwater.positions import ORDER_MIN, Order
-from lowwater.record_codec import RecordCodec, commit_after_source
-from lowwater.records import (
+from lowwater.kafka import topics
+from lowwater.records.codec import RecordCodec, commit_after_source
+from lowwater.records.ids import next_generation, transaction_id
+from lowwater.records.positions import ORDER_MIN, Order
+from lowwater.records.types import (
     Abandon,
     Chunk,
     InProgress,
@@ -33,6 +31,9 @@ from lowwater.records import (
     TableCopy,
     ThreadPosition,
 )
+from lowwater.runtime.config import BatchConfig
+from lowwater.runtime.failpoints import fail_point
+from lowwater.status import tracing
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.encoders import RegisteredEncoders
 from lowwater_extractor.frames import Frames

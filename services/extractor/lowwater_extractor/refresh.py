@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from lowwater.codec.table import TableSchema
 from lowwater.errors import CodecError
-from lowwater.positions import Order
-from lowwater.times import now_us
+from lowwater.records.positions import Order
+from lowwater.runtime.times import now_us
 from lowwater_extractor.source import Polled, ThreadMark, ThreadState
 
 THREAD = 1

@@ -12,16 +12,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from lowwater import config, topics
-from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import read_to_end
-from lowwater.config import Settings
 from lowwater.errors import ConfigError, LowwaterError
-from lowwater.positions import Order
-from lowwater.records import Position, SourceNote
-from lowwater.schemas import open_store
-from lowwater.service import EXIT_ERROR, EXIT_STOPPED
-from lowwater.times import now_us
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.consumer import read_to_end
+from lowwater.records.positions import Order
+from lowwater.records.schemas import open_store
+from lowwater.records.types import Position, SourceNote
+from lowwater.runtime import config
+from lowwater.runtime.config import Settings
+from lowwater.runtime.service import EXIT_ERROR, EXIT_STOPPED
+from lowwater.runtime.times import now_us
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.encoders import RegisteredEncoders, column_rules
 from lowwater_extractor.publish import Publisher

@@ -13,19 +13,19 @@ from typing import Any
 import structlog
 from prometheus_client import Counter
 
-from lowwater import topics
-from lowwater.bus.consumer import read_to_end, topic_ends
-from lowwater.config import Settings
-from lowwater.control import ControlReader
+from lowwater.control.fold import ControlReader
 from lowwater.errors import IncarnationError, LowwaterError, SourceLostError, TopicError
-from lowwater.failpoints import fail_point
-from lowwater.health import STALL_SECONDS
-from lowwater.ids import next_generation
-from lowwater.positions import ORDER_MIN
-from lowwater.records import Position, SourceNote, TableCopies, TableCopy, Wanted
-from lowwater.service import SessionService, http_of
-from lowwater.times import now_us
-from lowwater.topics import Topic
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import read_to_end, topic_ends
+from lowwater.kafka.topics import Topic
+from lowwater.records.ids import next_generation
+from lowwater.records.positions import ORDER_MIN
+from lowwater.records.types import Position, SourceNote, TableCopies, TableCopy, Wanted
+from lowwater.runtime.config import Settings
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.service import SessionService, http_of
+from lowwater.runtime.times import now_us
+from lowwater.status.health import STALL_SECONDS
 from lowwater_extractor import metrics
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.copies import Copies

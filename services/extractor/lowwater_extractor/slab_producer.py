@@ -18,10 +18,10 @@ import confluent_kafka.cimpl
 import structlog
 from confluent_kafka import KafkaError
 
-from lowwater.bus.producer import TransactionalProducer
-from lowwater.config import KafkaConfig
 from lowwater.errors import BusFatalError
-from lowwater.secrets import resolve
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.runtime.config import KafkaConfig
+from lowwater.runtime.secrets import resolve
 from lowwater_extractor.slab import Slab
 
 _PLUGINS = "plugin.library.paths"

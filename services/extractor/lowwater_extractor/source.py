@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
-from lowwater.positions import Order
-from lowwater.records import Chunk
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk
 
 #: one change, ready but for its `seq`: (wire header of its schema, Avro body behind `seq`)
 Frame = tuple[bytes, bytes]

@@ -1,7 +1,7 @@
 """Disk space for transactions that are too large for memory.
 
-A stream has a directory of its own (`lowwater.scratch`). What comes back from disk is published, so it is compared with
-what was written: the checksum of each piece stays in memory.
+A stream has a directory of its own (`lowwater.runtime.scratch`). What comes back from disk is published, so it is
+compared with what was written: the checksum of each piece stays in memory.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from zlib import crc32
 
-from lowwater.codec.wire import HEADER_SIZE
-from lowwater.scratch import Scratch, damaged, disk_errors
+from lowwater.records.wire import HEADER_SIZE
+from lowwater.runtime.scratch import Scratch, damaged, disk_errors
 from lowwater_extractor.metrics import SPILL_BYTES, SPILLED_BYTES
 from lowwater_extractor.source import Frame
 

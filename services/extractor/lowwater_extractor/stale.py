@@ -8,8 +8,8 @@ from itertools import chain
 
 from lowwater.codec import generic
 from lowwater.codec.varint import read_long
-from lowwater.positions import Order
-from lowwater.records import Copied, Stale
+from lowwater.records.positions import Order
+from lowwater.records.types import Copied, Stale
 from lowwater_extractor.source import Frame, SourceTransaction
 
 #: so many tables are named by one record: ten thousand at once would not fit a message

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from lowwater.positions import ORDER_MIN, Order
+from lowwater.records.positions import ORDER_MIN, Order
 from lowwater_extractor.source import StaleTable
 
 _PREFIX = "stale/"

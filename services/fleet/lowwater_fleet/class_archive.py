@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lowwater.class_archive import making
+from lowwater.runtime.class_archive import making
 from lowwater_fleet.jars import archive_of, find_jars
 from lowwater_fleet.kafka import EmbeddedKafka
 

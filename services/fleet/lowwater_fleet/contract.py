@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from lowwater import config
-from lowwater.config import Settings
+from lowwater.codec.json_values import plain
 from lowwater.errors import BusError, ConfigError, ControlConflictError, LowwaterError
-from lowwater.plain import plain
+from lowwater.runtime import config
+from lowwater.runtime.config import Settings
 
 EXIT_GOOD = 0
 #: it was asked, and the answer is no: a check failed, a source is in error

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from lowwater.bus.consumer import read_to_end
 from lowwater.errors import LowwaterError
-from lowwater.topics import positions
+from lowwater.kafka.consumer import read_to_end
+from lowwater.kafka.topics import positions
 from lowwater_fleet import demo_postgres, demo_shops, services
 from lowwater_fleet.console import err, out, progress
 from lowwater_fleet.demo_postgres import DemoPostgres

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from lowwater.errors import LakeError
 from lowwater.lake import Lake
-from lowwater.lake.manifest import Layer
-from lowwater.lake.plan import all_files
-from lowwater.positions import Order
-from lowwater.records import Commit
+from lowwater.lake.chain.manifest import Layer
+from lowwater.lake.read.state_plan import all_files
+from lowwater.records.positions import Order
+from lowwater.records.types import Commit
 from lowwater_fleet.demo_postgres import SOURCE, TABLES, DemoPostgres, lake_name
 from lowwater_fleet.lake_sql import ask
 from lowwater_fleet.ordered import Ordered

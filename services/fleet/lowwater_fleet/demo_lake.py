@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from lowwater.lake import Lake, Version
-from lowwater.lake.manifest import Kind
+from lowwater.lake.chain.manifest import Kind
 from lowwater_fleet.console import out
 from lowwater_fleet.demo_books import Books, check_books, check_transactions, pgbench_transactions
 from lowwater_fleet.demo_postgres import DemoPostgres

@@ -7,8 +7,8 @@ from typing import Any
 
 from lowwater.errors import LakeError
 from lowwater.lake import Lake
-from lowwater.positions import Order
-from lowwater.records import Commit
+from lowwater.records.positions import Order
+from lowwater.records.types import Commit
 from lowwater_fleet.demo_shops import TABLES, Rows, Shop
 from lowwater_fleet.ordered import Ordered
 from lowwater_fleet.verify import Verdict

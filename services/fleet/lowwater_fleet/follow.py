@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lowwater import topics
-from lowwater.bus.admin import Admin
-from lowwater.config import Settings
-from lowwater.following import FleetReader
-from lowwater.reporting import Reporter
-from lowwater.schemas import open_store
-from lowwater.wanted import wanted_fleet
+from lowwater.control.desired_state import wanted_fleet
+from lowwater.control.fleet_reader import FleetReader
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.records.schemas import open_store
+from lowwater.runtime.config import Settings
+from lowwater.status.reporter import Reporter
 from lowwater_fleet import services
 from lowwater_fleet.services import STOPPED_CODE, Service
 from lowwater_fleet.wanted_run import Planned, config_text, part_of, plan

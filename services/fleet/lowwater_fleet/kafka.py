@@ -26,8 +26,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from lowwater import class_archive
 from lowwater.errors import BusError, ConfigError
+from lowwater.runtime import class_archive
 from lowwater_fleet.jars import archive_of, find_jars, find_java
 from lowwater_fleet.kafka_settings import HOST, Listener, java_log_options, server_properties
 from lowwater_fleet.ports import free_port, is_free, is_listening

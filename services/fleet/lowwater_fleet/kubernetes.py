@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lowwater.config import HttpConfig, Settings
+from lowwater.runtime.config import HttpConfig, Settings
 from lowwater_fleet.wanted_run import OPTIONS, Planned, config_text, part_of
 
 PORT = 8000

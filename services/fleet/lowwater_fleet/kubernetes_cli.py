@@ -10,11 +10,11 @@ from typing import Annotated
 import structlog
 import typer
 
-from lowwater import logs
-from lowwater.config import Settings
+from lowwater.control.desired_state import wanted_fleet
+from lowwater.control.fleet_reader import FleetReader
 from lowwater.errors import BusError, ConfigError
-from lowwater.following import FleetReader
-from lowwater.wanted import wanted_fleet
+from lowwater.runtime import logs
+from lowwater.runtime.config import Settings
 from lowwater_fleet.contract import AsJson, ConfigOption, load, say_json
 from lowwater_fleet.kubernetes import KubeOptions, manifests, steps
 from lowwater_fleet.kubernetes_api import ACCOUNT, KubernetesApi

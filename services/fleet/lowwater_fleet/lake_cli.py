@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lowwater.config import LakeConfig
 from lowwater.errors import ConfigError, LakeError
-from lowwater.times import now_us
+from lowwater.runtime.config import LakeConfig
+from lowwater.runtime.times import now_us
 from lowwater_fleet.console import err, out, progress
 from lowwater_fleet.contract import AsJson, ConfigOption, load
 from lowwater_fleet.lake_print import instant, print_json, print_rows
 
 if TYPE_CHECKING:
-    from lowwater.lake.columns import LakeTable
-    from lowwater.lake.manifest import Manifest
+    from lowwater.lake.chain.manifest import Manifest
+    from lowwater.lake.read.stale import StaleSince
     from lowwater.lake.reader import Lake
-    from lowwater.lake.stale import StaleSince
+    from lowwater.lake.schema.columns import LakeTable
 
 app = typer.Typer(help="The lake: tables, ledger, state and changes, SQL over one version.", no_args_is_help=True)
 
@@ -162,9 +162,9 @@ def show(
     if changes:
         _show_changes(opened, table, after, to, limit, as_json)
         return
-    from lowwater.lake.manifest import Layer
-    from lowwater.lake.plan import all_files, union_for
-    from lowwater.lake.stale import stale_at
+    from lowwater.lake.chain.manifest import Layer
+    from lowwater.lake.read.stale import stale_at
+    from lowwater.lake.read.state_plan import all_files, union_for
 
     name, versions, known = opened.name(table), opened.versions(table), opened.chain.versions
     files = all_files(opened.chain, name, *Layer)
@@ -279,8 +279,8 @@ def compact(
         from lowwater_spark.maintain import maintain
     except ImportError as error:
         raise ConfigError("compaction is not installed here", hint="pip install lowwater-spark") from error
-    from lowwater.lake.chain import Chain
-    from lowwater.lake.store import open_lake_store
+    from lowwater.lake.chain.chain import Chain
+    from lowwater.lake.store.base import open_lake_store
 
     settings = _config(lake, config_file, group)
     with progress() as say:
@@ -304,9 +304,9 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Looks at every manifest and file, and lists all that is wrong. Ends with 1 if anything is."""
-    from lowwater.lake.manifest import LEDGER
-    from lowwater.lake.store import open_lake_store
-    from lowwater.lake.verify import verify as look
+    from lowwater.lake.chain.manifest import LEDGER
+    from lowwater.lake.read.verify import verify as look
+    from lowwater.lake.store.base import open_lake_store
 
     store = open_lake_store(_config(lake, config_file, group))
     if not any(store.list(LEDGER)):

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from lowwater.plain import plain
+from lowwater.codec.json_values import plain
 from lowwater_fleet.console import show
 
 _CELL_MAX = 60

@@ -10,8 +10,8 @@ from typing import Any
 import duckdb
 
 from lowwater.errors import LakeError
+from lowwater.lake.read.scans import asking, connect
 from lowwater.lake.reader import Version
-from lowwater.lake.scans import asking, connect
 
 _CHANGES = "_changes"
 #: others could write into the lake's directory

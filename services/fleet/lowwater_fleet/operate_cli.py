@@ -9,18 +9,19 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from lowwater import topics, words
-from lowwater.asking import ask
-from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import read_to_end
-from lowwater.config import Settings
-from lowwater.control import ControlFold, ControlState, commit_control
+from lowwater.control import commands as words
+from lowwater.control.commands import GROUP, SOURCE, Change
+from lowwater.control.desired_state import WantedFleet, wanted_fleet
+from lowwater.control.extractor_rpc import ask
+from lowwater.control.fold import ControlFold, ControlState, commit_control
 from lowwater.errors import ConfigError
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Control, CopyRequest, Exclusion, Skip, Wanted
-from lowwater.schemas import open_store
-from lowwater.wanted import WantedFleet, wanted_fleet
-from lowwater.words import GROUP, SOURCE, Change
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.consumer import read_to_end
+from lowwater.records.codec import RecordCodec
+from lowwater.records.schemas import open_store
+from lowwater.records.types import Control, CopyRequest, Exclusion, Skip, Wanted
+from lowwater.runtime.config import Settings
 from lowwater_fleet.console import out, show
 from lowwater_fleet.contract import EXIT_BAD, AsJson, ConfigOption, ReasonOption, load, say_json
 

@@ -9,13 +9,13 @@ from zlib import crc32
 
 from confluent_kafka import Message
 
-from lowwater import topics
-from lowwater.bus.consumer import read_to_end
 from lowwater.codec.varint import read_long
-from lowwater.codec.wire import HEADER_SIZE
-from lowwater.config import KafkaConfig
-from lowwater.record_codec import RecordCodec, decode_commit
-from lowwater.records import Commit, Skipped
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import read_to_end
+from lowwater.records.codec import RecordCodec, decode_commit
+from lowwater.records.types import Commit, Skipped
+from lowwater.records.wire import HEADER_SIZE
+from lowwater.runtime.config import KafkaConfig
 
 
 @dataclass(slots=True)

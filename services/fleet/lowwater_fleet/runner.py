@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from lowwater import config
-from lowwater.config import Settings
 from lowwater.errors import LowwaterError
+from lowwater.runtime import config
+from lowwater.runtime.config import Settings
 from lowwater_fleet import services
 from lowwater_fleet.follow import Follower
 from lowwater_fleet.kafka import EmbeddedKafka

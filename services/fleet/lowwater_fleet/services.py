@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lowwater.config import Settings
+from lowwater.runtime.config import Settings
 
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 #: a process that has run this long is healthy again: its backoff starts anew

@@ -11,13 +11,13 @@ import yaml
 from pydantic import ValidationError
 from rich.table import Table
 
-from lowwater import words
-from lowwater.asking import ask, config_errors
-from lowwater.config import Settings
+from lowwater.control import commands as words
+from lowwater.control.commands import SOURCE
+from lowwater.control.desired_state import SourceSpec, check_secrets, shown, to_json
+from lowwater.control.extractor_rpc import ask, config_errors
 from lowwater.errors import ConfigError, ControlConflictError
-from lowwater.records import Control
-from lowwater.wanted import SourceSpec, check_secrets, shown, to_json
-from lowwater.words import SOURCE
+from lowwater.records.types import Control
+from lowwater.runtime.config import Settings
 from lowwater_fleet.console import out, show
 from lowwater_fleet.contract import EXIT_BAD, AsJson, ConfigOption, load, say_json
 from lowwater_fleet.operate_cli import fleet_of, group_app, known, print_checks, say, source_app, tell

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from lowwater import config as configs
 from lowwater.errors import BusError, ConfigError, LowwaterError
+from lowwater.runtime import config as configs
 from lowwater_fleet import services
 from lowwater_fleet.console import err, out, progress
 from lowwater_fleet.contract import AsJson, say_json

@@ -13,10 +13,10 @@ from typing import Any
 
 import fastavro
 
-from lowwater.codec.wire import HEADER_SIZE, schema_id_of
-from lowwater.ids import SchemaId
-from lowwater.positions import Order
-from lowwater.schemas import SchemaStore
+from lowwater.records.ids import SchemaId
+from lowwater.records.positions import Order
+from lowwater.records.schemas import SchemaStore
+from lowwater.records.wire import HEADER_SIZE, schema_id_of
 from lowwater_fleet.ordered import Ordered
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

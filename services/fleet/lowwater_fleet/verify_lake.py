@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 from lowwater.lake import Lake
-from lowwater.positions import Order
-from lowwater.records import Commit, Skipped
+from lowwater.records.positions import Order
+from lowwater.records.types import Commit, Skipped
 from lowwater_fleet.ordered import Ordered
 from lowwater_fleet.verify import plain_value
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lowwater import topics
-from lowwater.bus.admin import Admin
-from lowwater.config import Settings
-from lowwater.following import FleetReader
-from lowwater.picture import fleet_picture
-from lowwater.schemas import open_store
-from lowwater.times import now_us
-from lowwater.wanted import WantedFleet, wanted_fleet
+from lowwater.control.desired_state import WantedFleet, wanted_fleet
+from lowwater.control.fleet_reader import FleetReader
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.records.schemas import open_store
+from lowwater.runtime.config import Settings
+from lowwater.runtime.times import now_us
+from lowwater.status.fleet_status import fleet_picture
 
 #: services speak once a second; the last seconds are read at once
 CATCH_UP_SECONDS = 0.6

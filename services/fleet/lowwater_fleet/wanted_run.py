@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from lowwater.config import Settings
-from lowwater.control import ControlFold
-from lowwater.wanted import WantedFleet, services_of
+from lowwater.control.desired_state import WantedFleet, services_of
+from lowwater.control.fold import ControlFold
+from lowwater.runtime.config import Settings
 
 #: service → the option that names what it serves
 OPTIONS = {"extractor": "--source", "merger": "--group", "spark": "--group"}

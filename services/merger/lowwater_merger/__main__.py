@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from lowwater.service import run_service
+from lowwater.runtime.service import run_service
 from lowwater_merger.rebuild import rebuild
 from lowwater_merger.service import MergerService
 

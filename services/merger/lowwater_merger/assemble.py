@@ -8,9 +8,9 @@ from typing import Protocol
 from zlib import crc32
 
 from lowwater.codec.varint import read_long
-from lowwater.codec.wire import HEADER_SIZE
 from lowwater.errors import ChecksumMismatchError, CountMismatchError
-from lowwater.records import Commit
+from lowwater.records.types import Commit
+from lowwater.records.wire import HEADER_SIZE
 from lowwater_merger.watermark import PartitionMark
 
 #: what Python adds to a bytes object in a list

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lowwater.errors import DuplicateIdError, LateError, MergeError, UnknownThreadError
-from lowwater.records import Commit
+from lowwater.records.types import Commit
 from lowwater_merger.lanes import ReleaseKey
 from lowwater_merger.release import SourceState
 from lowwater_merger.watermark import PartitionMark

@@ -11,15 +11,15 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from lowwater.codec.wire import HEADER_SIZE
 from lowwater.errors import (
     CodecError,
     LowwaterError,
     MergeError,
 )
-from lowwater.positions import ORDER_MIN
-from lowwater.record_codec import decode_commit, decode_mark
-from lowwater.records import Commit, PartitionProgress, Progress, Skip, SourceProgress, Word, WordKind
+from lowwater.records.codec import decode_commit, decode_mark
+from lowwater.records.positions import ORDER_MIN
+from lowwater.records.types import Commit, PartitionProgress, Progress, Skip, SourceProgress, Word, WordKind
+from lowwater.records.wire import HEADER_SIZE
 from lowwater_merger.assemble import (
     VALUE_OVERHEAD_BYTES,
     Buffer,

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lowwater import topics
-from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import read_to_end
-from lowwater.config import KafkaConfig
 from lowwater.errors import DataGoneError, LowwaterError, TopicError
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Position
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.consumer import read_to_end
+from lowwater.records.codec import RecordCodec
+from lowwater.records.types import Position
+from lowwater.runtime.config import KafkaConfig
 from lowwater_merger.release import SourceState
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_merger.assemble import TRANSACTION_OVERHEAD_BYTES, Buffer, memory_bytes
 from lowwater_merger.watermark import PartitionMark
 

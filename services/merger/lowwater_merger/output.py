@@ -6,13 +6,13 @@ import time
 from typing import Any
 from zlib import crc32
 
-from lowwater import topics
-from lowwater.bus.producer import TransactionalProducer
 from lowwater.codec.varint import SMALL, long
 from lowwater.errors import DiskError, TransactionTooLargeError
-from lowwater.failpoints import fail_point
-from lowwater.record_codec import RecordCodec, decode_commit
-from lowwater.records import Progress, Skipped
+from lowwater.kafka import topics
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.records.codec import RecordCodec, decode_commit
+from lowwater.records.types import Progress, Skipped
+from lowwater.runtime.failpoints import fail_point
 from lowwater_merger.core import Released
 
 #: seq 1 … 8191 as varints

@@ -15,19 +15,18 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from lowwater import config, topics
-from lowwater.bus.admin import Admin
-from lowwater.bus.client import as_bus_error
-from lowwater.bus.consumer import STATE_SETTINGS, consumer_settings, read_to_end, topic_ends
-from lowwater.bus.producer import TransactionalProducer
 from lowwater.codec.varint import read_long
-from lowwater.codec.wire import HEADER_SIZE
-from lowwater.config import Settings
-from lowwater.control import ControlFold
+from lowwater.control.fold import ControlFold
 from lowwater.errors import ConfigError, LowwaterError, MergeError, TopicError
-from lowwater.positions import ORDER_MIN, U64_MAX, Order
-from lowwater.record_codec import RecordCodec, decode_commit
-from lowwater.records import (
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.client import as_bus_error
+from lowwater.kafka.consumer import STATE_SETTINGS, consumer_settings, read_to_end, topic_ends
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.records.codec import RecordCodec, decode_commit
+from lowwater.records.positions import ORDER_MIN, U64_MAX, Order
+from lowwater.records.schemas import open_store
+from lowwater.records.types import (
     Commit,
     Control,
     Mark,
@@ -42,9 +41,11 @@ from lowwater.records import (
     Word,
     WordKind,
 )
-from lowwater.schemas import open_store
-from lowwater.service import EXIT_ERROR, EXIT_STOPPED
-from lowwater.times import now_us
+from lowwater.records.wire import HEADER_SIZE
+from lowwater.runtime import config
+from lowwater.runtime.config import Settings
+from lowwater.runtime.service import EXIT_ERROR, EXIT_STOPPED
+from lowwater.runtime.times import now_us
 from lowwater_merger.joining import last_position
 from lowwater_merger.lanes import ReleaseKey
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from lowwater.errors import MergeError
-from lowwater.positions import ORDER_MIN, Order
-from lowwater.records import PartitionProgress, ReleasedThread, Skip, SourceProgress
+from lowwater.records.positions import ORDER_MIN, Order
+from lowwater.records.types import PartitionProgress, ReleasedThread, Skip, SourceProgress
 from lowwater_merger.lanes import Lanes, ManyIds, ReleaseKey, Waiting
 from lowwater_merger.watermark import PartitionMark, Watermark, mark_clock, watermark
 

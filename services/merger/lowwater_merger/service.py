@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lowwater import topics
-from lowwater.bus.consumer import AssignedConsumer, read_to_end, topic_ends
-from lowwater.bus.producer import TransactionalProducer, transaction_seconds_max
-from lowwater.codec.wire import schema_id_of
-from lowwater.config import Settings
 from lowwater.errors import (
     LowwaterError,
     ProgressLostError,
     SchemaError,
     TransactionTooLargeError,
 )
-from lowwater.failpoints import fail_point
-from lowwater.record_codec import RecordCodec
-from lowwater.records import Abandon, Commit, Copied, Mark, Progress, Stale
-from lowwater.schemas import SchemaStore
-from lowwater.service import SessionService, http_of
-from lowwater.times import now_us
-from lowwater.topics import Topic
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import AssignedConsumer, read_to_end, topic_ends
+from lowwater.kafka.producer import TransactionalProducer, transaction_seconds_max
+from lowwater.kafka.topics import Topic
+from lowwater.records.codec import RecordCodec
+from lowwater.records.schemas import SchemaStore
+from lowwater.records.types import Abandon, Commit, Copied, Mark, Progress, Stale
+from lowwater.records.wire import schema_id_of
+from lowwater.runtime.config import Settings
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.service import SessionService, http_of
+from lowwater.runtime.times import now_us
 from lowwater_merger import metrics
 from lowwater_merger.core import Kind, Merger
 from lowwater_merger.joining import Joining

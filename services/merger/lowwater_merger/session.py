@@ -7,16 +7,17 @@ from typing import Any, Protocol
 
 import structlog
 
-from lowwater import topics, tracing
-from lowwater.bus.admin import Admin
-from lowwater.bus.consumer import AssignedConsumer, Place
-from lowwater.bus.reading import ReadWatch
-from lowwater.config import GroupConfig, KafkaConfig
-from lowwater.control import ControlReader
-from lowwater.failpoints import fail_point
-from lowwater.health import Health
-from lowwater.records import Wanted
-from lowwater.times import now_us
+from lowwater.control.fold import ControlReader
+from lowwater.kafka import topics
+from lowwater.kafka.admin import Admin
+from lowwater.kafka.consumer import AssignedConsumer, Place
+from lowwater.kafka.read_check import ReadWatch
+from lowwater.records.types import Wanted
+from lowwater.runtime.config import GroupConfig, KafkaConfig
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.times import now_us
+from lowwater.status import tracing
+from lowwater.status.health import Health
 from lowwater_merger import metrics, status
 from lowwater_merger.core import Merger
 from lowwater_merger.output import Output

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from zlib import crc32
 
-from lowwater.positions import Order
-from lowwater.scratch import Scratch, damaged, disk_errors
+from lowwater.records.positions import Order
+from lowwater.runtime.scratch import Scratch, damaged, disk_errors
 from lowwater_merger.assemble import Buffer
 from lowwater_merger.lanes import ReleaseKey, Waiting
 from lowwater_merger.watermark import PartitionMark

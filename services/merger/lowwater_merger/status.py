@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_merger import metrics
 from lowwater_merger.core import Merger
 from lowwater_merger.release import SourceState

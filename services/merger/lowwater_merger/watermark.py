@@ -15,8 +15,8 @@ from collections.abc import Set
 from typing import NamedTuple
 
 from lowwater.errors import MarkWentBackError
-from lowwater.positions import ORDER_MIN, Order
-from lowwater.records import Mark, MarkedThread
+from lowwater.records.positions import ORDER_MIN, Order
+from lowwater.records.types import Mark, MarkedThread
 
 
 class PartitionMark:

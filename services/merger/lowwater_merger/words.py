@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowwater.control import ControlState
+from lowwater.control.fold import ControlState
 from lowwater_merger.core import Merger
 
 

@@ -14,9 +14,9 @@ from lowwater.codec import values, varint
 from lowwater.codec.avro import OPS
 from lowwater.codec.rules import ColumnRules, PublishedColumn, published
 from lowwater.codec.table import Kind, TableSchema
-from lowwater.codec.wire import header
 from lowwater.errors import CodecError, LowwaterError
-from lowwater.ids import SchemaId
+from lowwater.records.ids import SchemaId
+from lowwater.records.wire import header
 
 Row = Sequence[Any]
 

@@ -1,7 +1,7 @@
 """From a dataclass to Avro and back, through its type hints.
 
 For records that are written once a second or once an operator's word. The ones on the hot path (Commit,
-Mark, OrderKey) have code of their own in `lowwater.record_codec`, tested against this.
+Mark, OrderKey) have code of their own in `lowwater.records.codec`, tested against this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import fastavro
 
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 
 _U64 = {"type": "fixed", "name": "U64", "namespace": "lowwater", "size": 8}
 _PLAIN: dict[type, str] = {int: "long", str: "string", bytes: "bytes", bool: "boolean"}

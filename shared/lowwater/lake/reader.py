@@ -6,17 +6,17 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lowwater.config import LakeConfig
 from lowwater.errors import LakeError
-from lowwater.lake.as_of import AsOf, resolve
-from lowwater.lake.chain import Chain
-from lowwater.lake.changes import Changes
-from lowwater.lake.columns import LakeTable, lake_table
-from lowwater.lake.manifest import Layer
-from lowwater.lake.plan import all_files, check_history, plan_state, union_for, versions_of
-from lowwater.lake.stale import StaleSince, stale_now
-from lowwater.lake.state import State
-from lowwater.lake.store import Store, open_lake_store
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import Layer
+from lowwater.lake.read.as_of import AsOf, resolve
+from lowwater.lake.read.changes import Changes
+from lowwater.lake.read.stale import StaleSince, stale_now
+from lowwater.lake.read.state import State
+from lowwater.lake.read.state_plan import all_files, check_history, plan_state, union_for, versions_of
+from lowwater.lake.schema.columns import LakeTable, lake_table
+from lowwater.lake.store.base import Store, open_lake_store
+from lowwater.runtime.config import LakeConfig
 
 
 @dataclass(frozen=True, slots=True)

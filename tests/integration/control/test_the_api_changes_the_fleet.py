@@ -9,7 +9,7 @@ import pytest
 from tests.api import Api
 from tests.harness import Fleet, Workload, wait_until
 
-from lowwater.control import ControlReader
+from lowwater.control.fold import ControlReader
 
 
 def _spec(fleet: Fleet, **more: Any) -> dict[str, Any]:

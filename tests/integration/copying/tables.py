@@ -14,8 +14,8 @@ from lowwater.codec.avro import change_schema
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules, published
 from lowwater.codec.table import Column, TableSchema
-from lowwater.ids import SchemaId
-from lowwater.lake.columns import lake_table
+from lowwater.lake.schema.columns import lake_table
+from lowwater.records.ids import SchemaId
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.read import CopyColumn

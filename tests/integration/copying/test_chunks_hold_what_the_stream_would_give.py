@@ -11,8 +11,8 @@ from tests.postgres import Database
 
 from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.errors import CodecError, SnapshotGoneError, SourceLostError
-from lowwater.positions import Order
-from lowwater.records import Chunk
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk
 from lowwater_extractor.sources.postgres.chunks import Bounds, BoundsKind, plan_chunks
 from lowwater_extractor.sources.postgres.copy_columns import read_planned
 from lowwater_extractor.sources.postgres.read import read_chunk

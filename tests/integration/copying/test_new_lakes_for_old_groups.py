@@ -11,16 +11,17 @@ from tests.copied_group import CopiedGroup
 from tests.integration.copying.conftest import NewCopiedGroup
 from tests.integration.copying.test_tables_are_copied import change, state
 
-from lowwater import topics, words
-from lowwater.bus.client import client_settings
-from lowwater.bus.consumer import read_to_end
-from lowwater.control import ControlFold
+from lowwater.control import commands as words
+from lowwater.control.fold import ControlFold
 from lowwater.errors import LakeError, StaleTableError
+from lowwater.kafka import topics
+from lowwater.kafka.client import client_settings
+from lowwater.kafka.consumer import read_to_end
 from lowwater.lake import Lake
-from lowwater.lake.manifest import ALL_TABLES, Kind
-from lowwater.lake.store import open_lake_store
-from lowwater.lake.verify import verify
-from lowwater.records import Control, CopyRequest
+from lowwater.lake.chain.manifest import ALL_TABLES, Kind
+from lowwater.lake.read.verify import verify
+from lowwater.lake.store.base import open_lake_store
+from lowwater.records.types import Control, CopyRequest
 
 _TABLE = """
 CREATE TABLE accounts (id int8 PRIMARY KEY, name text, balance numeric(12,2));

@@ -10,10 +10,10 @@ from tests.copied_group import CopiedGroup
 from tests.integration.copying.conftest import NewCopiedGroup
 
 from lowwater.lake import Lake
-from lowwater.lake.manifest import ATTEMPTS, Kind, Layer
-from lowwater.lake.plan import all_files
-from lowwater.lake.verify import verify
-from lowwater.times import now_us
+from lowwater.lake.chain.manifest import ATTEMPTS, Kind, Layer
+from lowwater.lake.read.state_plan import all_files
+from lowwater.lake.read.verify import verify
+from lowwater.runtime.times import now_us
 from lowwater_spark.compact import compact
 from lowwater_spark.retention import retain
 from lowwater_spark.states import StatePolicy

@@ -12,9 +12,9 @@ import yaml
 from tests.harness import LAND
 from tests.ordered_topic import OrderedTopic
 
-from lowwater import config
-from lowwater.config import LandConfig, Settings
 from lowwater.errors import ConfigError
+from lowwater.runtime import config
+from lowwater.runtime.config import LandConfig, Settings
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_spark.service import LandService
 from lowwater_spark.session import spark_session

@@ -31,9 +31,9 @@ from lowwater.codec.table import (
     decimal,
 )  # fmt: skip
 from lowwater.lake import Lake
-from lowwater.lake.chain import Chain
-from lowwater.lake.columns import TYPE_NOTE
-from lowwater.lake.local_store import LocalDirectory
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.schema.columns import TYPE_NOTE
+from lowwater.lake.store.local import LocalDirectory
 
 UTC = dt.UTC
 COLUMNS: list[tuple[str, Any, pa.DataType, list[Any]]] = [

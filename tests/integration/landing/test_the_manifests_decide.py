@@ -10,13 +10,13 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.integration.landing.conftest import Group, NewGroup
 
-from lowwater import topics
-from lowwater.bus.consumer import read_to_end
 from lowwater.codec.table import INT64, Column, TableSchema
 from lowwater.errors import LakeDamagedError
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import read_to_end
 from lowwater.lake import Lake
-from lowwater.lake.manifest import manifest_path
-from lowwater.records import Landed, Prepared
+from lowwater.lake.chain.manifest import manifest_path
+from lowwater.records.types import Landed, Prepared
 
 TABLE = TableSchema("bank", "B", "T", 1, (Column("ID", INT64),), ("ID",))
 

@@ -14,11 +14,11 @@ from tests.integration.landing.conftest import Group, NewGroup
 from lowwater.codec.table import INT32, INT64, STRING, Column, TableSchema
 from lowwater.errors import LandingError, TopicError
 from lowwater.lake import Lake
-from lowwater.lake.chain import Chain
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import Manifest
-from lowwater.positions import Order
-from lowwater.records import Commit
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import Manifest
+from lowwater.lake.store.local import LocalDirectory
+from lowwater.records.positions import Order
+from lowwater.records.types import Commit
 from lowwater_spark import land_task, stitch
 
 ACCOUNTS = TableSchema("bank", "B", "ACCOUNTS", 1, (Column("ID", INT64), Column("CENTS", INT64)), ("ID",))

@@ -11,7 +11,7 @@ from typing import Any
 from tests.integration.mongodb.reading import Read, copied
 from tests.versions import Change
 
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import Frame
 
 Document = dict[str, Any]

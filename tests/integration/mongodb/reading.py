@@ -15,8 +15,8 @@ from tests.versions import Change, Versions
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules, published
-from lowwater.positions import ORDER_MAX, Order
-from lowwater.records import Chunk
+from lowwater.records.positions import ORDER_MAX, Order
+from lowwater.records.types import Chunk
 from lowwater_extractor.source import SourceTransaction, StaleTable, ThreadMark
 from lowwater_extractor.sources import open_source
 from lowwater_extractor.sources.mongodb.server import log_end

@@ -7,7 +7,7 @@ from typing import Any
 from tests.integration.mongodb.reading import Read, reading
 from tests.mongodb import MongoDatabase
 
-from lowwater.positions import ORDER_MAX
+from lowwater.records.positions import ORDER_MAX
 
 
 def _changes(read: Read) -> list[tuple[str, str, Any]]:

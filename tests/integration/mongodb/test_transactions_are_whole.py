@@ -13,7 +13,7 @@ from tests.integration.mongodb.reading import Read, reading
 from tests.mongodb import MongoDatabase, NewMongo
 
 from lowwater.errors import SourceLostError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import SourceTransaction
 
 

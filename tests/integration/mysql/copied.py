@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules, published
-from lowwater.lake.columns import lake_table
-from lowwater.positions import ORDER_MAX, ORDER_MIN
-from lowwater.records import Chunk
+from lowwater.lake.schema.columns import lake_table
+from lowwater.records.positions import ORDER_MAX, ORDER_MIN
+from lowwater.records.types import Chunk
 from lowwater_extractor.source import PlannedTable
 from lowwater_extractor.sources.mysql.source import Mysql
 

@@ -17,7 +17,7 @@ from tests.conformance.kit import Encoders, PastTransaction, read
 from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules
 from lowwater.errors import LowwaterError
-from lowwater.records import Chunk
+from lowwater.records.types import Chunk
 from lowwater_extractor.sources import open_source
 from lowwater_extractor.sources.oracle.checks import check_source
 from lowwater_extractor.sources.oracle.config import OracleConfig

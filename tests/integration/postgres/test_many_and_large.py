@@ -15,11 +15,11 @@ from tests.memory import Peak
 from tests.postgres import Database, NewPostgres
 from tests.postgres_fleet import postgres_fleet
 
-from lowwater import topics
-from lowwater.bus.consumer import AssignedConsumer
-from lowwater.codec.wire import HEADER_SIZE
-from lowwater.record_codec import decode_commit
-from lowwater.records import Commit
+from lowwater.kafka import topics
+from lowwater.kafka.consumer import AssignedConsumer
+from lowwater.records.codec import decode_commit
+from lowwater.records.types import Commit
+from lowwater.records.wire import HEADER_SIZE
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.ordered import Ordered
 from lowwater_fleet.postgres import EmbeddedPostgres

@@ -15,8 +15,8 @@ from tests.versions import Versions
 from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules
 from lowwater.errors import StartRefusedError
-from lowwater.positions import Order
-from lowwater.records import Chunk
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk
 from lowwater_extractor.source import WindowStream
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)

@@ -12,9 +12,9 @@ from tests.harness import Fleet, skip_without_spark, wait_until
 from tests.postgres import Database
 from tests.postgres_fleet import postgres_fleet
 
-from lowwater.control import commit_control
+from lowwater.control.fold import commit_control
 from lowwater.lake import Lake
-from lowwater.records import CopyRequest
+from lowwater.records.types import CopyRequest
 from lowwater_fleet.kafka import EmbeddedKafka
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)

@@ -13,8 +13,8 @@ from tests.turso_file import Captured, TursoFile, copied
 from lowwater.codec.avro import avro_columns, change_schema
 from lowwater.codec.table import TableSchema
 from lowwater.codec.varint import long
-from lowwater.codec.wire import schema_id_of
-from lowwater.positions import Order
+from lowwater.records.positions import Order
+from lowwater.records.wire import schema_id_of
 from lowwater_extractor.copy_rules import needs_copy
 from lowwater_extractor.source import Frame
 

@@ -13,7 +13,7 @@ from tests.integration.turso.conftest import NewFile
 from tests.turso_file import TursoFile
 
 from lowwater.errors import CodecError, StartRefusedError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import Stream, WindowStream
 
 T = "CREATE TABLE t (id INTEGER PRIMARY KEY, stamp, note TEXT)"

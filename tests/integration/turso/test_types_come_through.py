@@ -13,8 +13,8 @@ from tests.turso_file import TursoFile, captured, copied
 
 from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.errors import CodecError, LogGapError, SnapshotGoneError
-from lowwater.positions import Order
-from lowwater.records import Chunk
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk
 from lowwater_extractor.sources.turso import read
 from lowwater_extractor.sources.turso.captured import COMMIT_MINOR
 

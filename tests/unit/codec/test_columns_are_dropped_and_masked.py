@@ -17,9 +17,9 @@ from lowwater.codec.avro import change_schema
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.codec.table import Column, TableSchema
-from lowwater.codec.wire import HEADER_SIZE
 from lowwater.errors import CodecError, ConfigError
-from lowwater.ids import SchemaId
+from lowwater.records.ids import SchemaId
+from lowwater.records.wire import HEADER_SIZE
 
 TABLE = TableSchema(
     "db",

@@ -19,8 +19,8 @@ from lowwater.codec import table as types
 from lowwater.codec.avro import OPS, change_schema
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import Column, Kind, TableSchema, Type
-from lowwater.codec.wire import HEADER_SIZE, schema_id_of
-from lowwater.ids import SchemaId
+from lowwater.records.ids import SchemaId
+from lowwater.records.wire import HEADER_SIZE, schema_id_of
 
 _text = st.text(st.characters(codec="utf-8"), max_size=12)
 #: away from the ends of datetime, where a zone would push it over the edge

@@ -18,11 +18,8 @@ from hypothesis import strategies as st
 from lowwater.codec import generic, varint
 from lowwater.codec.avro import avro_columns, change_schema
 from lowwater.codec.table import INT64, Column, TableSchema
-from lowwater.codec.wire import HEADER_SIZE, header, schema_id_of
 from lowwater.errors import CodecError, SchemaError
-from lowwater.ids import SchemaId
-from lowwater.positions import ORDER_MIN, U64_MAX, Order
-from lowwater.record_codec import (
+from lowwater.records.codec import (
     RECORDS,
     RecordCodec,
     decode_commit,
@@ -32,7 +29,10 @@ from lowwater.record_codec import (
     encode_order_key,
     record_schemas,
 )
-from lowwater.records import Abandon, Commit, Mark, OrderKey
+from lowwater.records.ids import SchemaId
+from lowwater.records.positions import ORDER_MIN, U64_MAX, Order
+from lowwater.records.types import Abandon, Commit, Mark, OrderKey
+from lowwater.records.wire import HEADER_SIZE, header, schema_id_of
 
 I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
 longs = st.integers(I64_MIN, I64_MAX) | st.integers(-70_000, 70_000)

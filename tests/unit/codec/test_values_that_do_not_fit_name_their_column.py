@@ -13,7 +13,7 @@ from lowwater.codec import table as types
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import Column, TableSchema, Type
 from lowwater.errors import CodecError
-from lowwater.ids import SchemaId
+from lowwater.records.ids import SchemaId
 
 DAY_US = 86_400_000_000
 

@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
-from lowwater.positions import Order
-from lowwater.records import CopyRequest, InProgress, Position, TableCopy, ThreadPosition
+from lowwater.records.positions import Order
+from lowwater.records.types import CopyRequest, InProgress, Position, TableCopy, ThreadPosition
 from lowwater_control.copies import shown_copies
 from lowwater_control.models import ThreadPlace
 from lowwater_control.positions import move_effects, reset_effects, shown

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from lowwater.config import ControlConfig, Role, TokenConfig
+from lowwater.runtime.config import ControlConfig, Role, TokenConfig
 from lowwater_control.guard import BURST_SECONDS, Guard, RateLimit, Tokens
 
 

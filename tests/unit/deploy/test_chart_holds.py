@@ -22,8 +22,8 @@ from tests.unit.deploy.chart import (
 )
 from tests.unit.deploy.test_chart_renders import MATRIX
 
-from lowwater import topics
-from lowwater.config import Settings
+from lowwater.kafka import topics
+from lowwater.runtime.config import Settings
 
 WORKLOADS = ("Deployment", "Pod")
 

@@ -17,7 +17,7 @@ import yaml
 from deploy.compose.fleet import SOURCES, fleet
 from tests.unit.deploy.chart import REPOSITORY
 
-from lowwater.config import Settings
+from lowwater.runtime.config import Settings
 
 COMPOSE = REPOSITORY / "docker-compose.yml"
 PROFILES = ("core", "postgres", "mysql", "mongo", "oracle", "turso", "observe")

@@ -11,10 +11,10 @@ from tests.unit.extractor.test_publisher import CODEC, Broker, FakeEncoders, Fak
 
 from lowwater.codec.table import TableSchema
 from lowwater.codec.varint import read_long
-from lowwater.codec.wire import HEADER_SIZE
-from lowwater.config import BatchConfig
-from lowwater.record_codec import decode_commit
-from lowwater.records import Abandon, Commit, Position
+from lowwater.records.codec import decode_commit
+from lowwater.records.types import Abandon, Commit, Position
+from lowwater.records.wire import HEADER_SIZE
+from lowwater.runtime.config import BatchConfig
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.cursors import LOWEST, Bound, Cursors, Range, TableCursor
 from lowwater_extractor.incremental import IncrementalStream, Look, Pace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import MagicMock
 
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.runtime import _Session
 from lowwater_extractor.source import ThreadMark, ThreadState
 

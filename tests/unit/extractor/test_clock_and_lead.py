@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.lead import LeadLimit
 

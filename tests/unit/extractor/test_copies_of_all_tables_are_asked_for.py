@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tests.unit.extractor.test_copies_are_cancelled import AT, NAME, Landed, _copies
 
-from lowwater.positions import Order
-from lowwater.records import Control, CopyRequest, TableCopy, Wanted
-from lowwater.words import ALL_TABLES, copy
+from lowwater.control.commands import ALL_TABLES, copy
+from lowwater.records.positions import Order
+from lowwater.records.types import Control, CopyRequest, TableCopy, Wanted
 
 ALL = CopyRequest(ALL_TABLES, "begin-1", "the lake is new")
 DONE = TableCopy(NAME, "c1", 2, 7, Order.mark(1), Order.mark(1), is_copied=True)

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.table import INT32, INT64, Column, TableSchema
-from lowwater.codec.wire import header
-from lowwater.ids import SchemaId
-from lowwater.positions import ORDER_MAX, ORDER_MIN, Order
-from lowwater.records import Chunk, TableCopy
+from lowwater.records.ids import SchemaId
+from lowwater.records.positions import ORDER_MAX, ORDER_MIN, Order
+from lowwater.records.types import Chunk, TableCopy
+from lowwater.records.wire import header
 from lowwater_extractor.copies import Copies
 from lowwater_extractor.encoders import RegisteredEncoders
 from lowwater_extractor.source import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lowwater.codec.table import INT32, Column, TableSchema
-from lowwater.positions import Order
-from lowwater.records import TableCopy
+from lowwater.records.positions import Order
+from lowwater.records.types import TableCopy
 from lowwater_extractor.copy_rules import given_up_tables, needs_copy, wanted_tables
 
 AT = Order.mark(5)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.errors import CodecError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.cursors import LOWEST, Bound, Cursors, Range, Settling, TableCursor
 
 A, B = ("updated_at", "id"), ("id",)

@@ -23,8 +23,8 @@ from tests.unit.extractor.synced_table import (
 )
 from tests.unit.extractor.test_publisher import CODEC, Broker
 
-from lowwater.positions import Order
-from lowwater.records import Abandon
+from lowwater.records.positions import Order
+from lowwater.records.types import Abandon
 from lowwater_extractor.cursors import LOWEST, Cursors, TableCursor
 
 # -- the recovery table ----------------------------------------------------------------------------------

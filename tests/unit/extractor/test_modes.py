@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from lowwater.errors import CodecError, StartRefusedError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.cursors import Cursors
 from lowwater_extractor.modes import Mode, ModesConfig, mode_of, refuse_other_mode
 from lowwater_extractor.refresh import RefreshStream

@@ -9,15 +9,15 @@ from zlib import crc32
 
 import pytest
 
-from lowwater import topics
 from lowwater.codec.varint import long, read_long
-from lowwater.codec.wire import HEADER_SIZE
-from lowwater.config import BatchConfig
 from lowwater.errors import MarkBrokenError, RowTooLargeError
-from lowwater.ids import SchemaId, transaction_id
-from lowwater.positions import ORDER_MIN, Order
-from lowwater.record_codec import RecordCodec, decode_commit, decode_mark, record_schemas
-from lowwater.records import Abandon, Commit, InProgress, Mark, Position
+from lowwater.kafka import topics
+from lowwater.records.codec import RecordCodec, decode_commit, decode_mark, record_schemas
+from lowwater.records.ids import SchemaId, transaction_id
+from lowwater.records.positions import ORDER_MIN, Order
+from lowwater.records.types import Abandon, Commit, InProgress, Mark, Position
+from lowwater.records.wire import HEADER_SIZE
+from lowwater.runtime.config import BatchConfig
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.frames import Frames
 from lowwater_extractor.publish import Publisher

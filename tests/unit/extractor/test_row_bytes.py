@@ -22,7 +22,7 @@ from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.codec.table import Column, Kind, TableSchema
 from lowwater.errors import LogUnknownError, LowwaterError
-from lowwater.ids import SchemaId
+from lowwater.records.ids import SchemaId
 from lowwater_extractor import row_bytes, row_program
 from lowwater_extractor.frames import Frames
 from lowwater_extractor.row_program import Program, What

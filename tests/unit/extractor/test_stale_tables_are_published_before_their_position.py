@@ -6,8 +6,8 @@ from unittest.mock import MagicMock, PropertyMock, patch
 
 import pytest
 
-from lowwater.positions import Order
-from lowwater.records import Wanted
+from lowwater.records.positions import Order
+from lowwater.records.types import Wanted
 from lowwater_extractor.runtime import _Session
 from lowwater_extractor.source import Polled, ThreadMark, ThreadState
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from lowwater.codec.table import INT64, Column, TableSchema
-from lowwater.positions import Order
-from lowwater.records import Stale, TableCopy
+from lowwater.records.positions import Order
+from lowwater.records.types import Stale, TableCopy
 from lowwater_extractor.copies import Copies
 from lowwater_extractor.stale import control_frame
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.table import INT64, Column, TableSchema
-from lowwater.codec.wire import header
-from lowwater.ids import SchemaId
-from lowwater.positions import Order
-from lowwater.records import CopyRequest, TableCopy
+from lowwater.records.ids import SchemaId
+from lowwater.records.positions import Order
+from lowwater.records.types import CopyRequest, TableCopy
+from lowwater.records.wire import header
 from lowwater_extractor.copies import Copies
 from lowwater_extractor.source import PlannedTable, SeenVersions, StaleTable
 

@@ -12,7 +12,7 @@ from tests.unit.lake.test_reader import schema
 
 from lowwater.codec.table import INT32, INT64, STRING, Type
 from lowwater.lake import Lake
-from lowwater.lake.local_store import LocalDirectory
+from lowwater.lake.store.local import LocalDirectory
 from lowwater_fleet.demo_books import (
     COLUMNS,
     Books,

@@ -11,12 +11,12 @@ import pytest
 import yaml
 from tests.simulated_kubernetes import TOKEN, VERSION, SimulatedKubernetes
 
-from lowwater.config import Settings
-from lowwater.control import ControlFold, next_word
+from lowwater.control.commands import SOURCE, Change, configure, remove, want
+from lowwater.control.desired_state import SourceSpec, to_json, wanted_fleet
+from lowwater.control.fold import ControlFold, next_word
 from lowwater.errors import ConfigError
-from lowwater.records import Wanted
-from lowwater.wanted import SourceSpec, to_json, wanted_fleet
-from lowwater.words import SOURCE, Change, configure, remove, want
+from lowwater.records.types import Wanted
+from lowwater.runtime.config import Settings
 from lowwater_fleet.kubernetes import DIGEST, KubeOptions, Manifest, ObjectId, manifests, steps
 from lowwater_fleet.kubernetes_api import KubernetesApi, KubernetesError
 from lowwater_fleet.wanted_run import plan

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lowwater.errors import AlreadyThereError, NotThereError
-from lowwater.lake.manifest import (
+from lowwater.lake.chain.manifest import (
     File,
     Kind,
     Landed,
@@ -20,7 +20,7 @@ from lowwater.lake.manifest import (
     digest,
     manifest_path,
 )
-from lowwater.lake.store import Store, Stored
+from lowwater.lake.store.base import Store, Stored
 
 TOPIC = "lowwater.bank.transactions"
 VERSION = TableVersion(table="bank.accounts", version=1, key=("id",), avro="{}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.lake_maker import LakeMaker, Made, MadeTransaction
 
 from lowwater.codec.table import FLOAT32, FLOAT64, INT32, INT64, STRING, Column, TableSchema, Type, decimal
-from lowwater.lake.manifest import File, Place
+from lowwater.lake.chain.manifest import File, Place
 
 #: added, widened, dropped; the last is for histories without the one before: a name that returns is another column
 VERSIONS: tuple[dict[str, Type], ...] = (

@@ -8,13 +8,13 @@ from typing import Any
 from tests.lake_maker import LakeMaker
 from tests.unit.lake.histories import COLUMNS, NAME, History, Row
 
-from lowwater.config import LakeConfig
-from lowwater.lake.chain import Chain
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import Layer
-from lowwater.lake.plan import all_files
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import Layer
+from lowwater.lake.read.state_plan import all_files
+from lowwater.lake.read.verify import verify
 from lowwater.lake.reader import Lake
-from lowwater.lake.verify import verify
+from lowwater.lake.store.local import LocalDirectory
+from lowwater.runtime.config import LakeConfig
 from lowwater_spark.compact import compact
 from lowwater_spark.retention import retain
 from lowwater_spark.states import StatePolicy

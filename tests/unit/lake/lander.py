@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
-from lowwater.config import LakeConfig
-from lowwater.lake.chain import Chain
-from lowwater.lake.columns import lake_table
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import File, Kind, Landed, Manifest, TableVersion
-from lowwater.lake.store import Store
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import File, Kind, Landed, Manifest, TableVersion
+from lowwater.lake.schema.columns import lake_table
+from lowwater.lake.store.base import Store
+from lowwater.lake.store.local import LocalDirectory
+from lowwater.runtime.config import LakeConfig
 from lowwater_spark.files import LakeFiles
 from lowwater_spark.ledger import Draft, commit_draft, land_attempt
 

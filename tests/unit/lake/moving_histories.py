@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.lake.histories import Key, Row, Step
 from tests.unit.lake.kept_histories import KeptHistory
 
-from lowwater.lake.manifest import Place
+from lowwater.lake.chain.manifest import Place
 
 KINDS = (
     *("insert",) * 3,

@@ -9,10 +9,10 @@ import pytest
 from tests.unit.lake.chains import MemoryStore, Writer, a_file
 
 from lowwater.errors import LakeDamagedError, LakeError, LedgerError, NotThereError
-from lowwater.lake.chain import Chain, TableSummary
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import Kind, manifest_path
-from lowwater.lake.store import Store
+from lowwater.lake.chain.chain import Chain, TableSummary
+from lowwater.lake.chain.manifest import Kind, manifest_path
+from lowwater.lake.store.base import Store
+from lowwater.lake.store.local import LocalDirectory
 
 
 @pytest.fixture(params=["local", "remote"])

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from tests.s3 import S3Server
 from tests.unit.lake.chains import MemoryStore, Writer
 
-from lowwater.lake.chain import Chain, Head, TableSummary
-from lowwater.lake.checkpoint import HINT, from_runs, read_hint, remove_old_checkpoints, to_runs
-from lowwater.lake.checkpoint_parts import DIRECTORY
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import File, Kind, Manifest, manifest_path
-from lowwater.lake.verify import verify
+from lowwater.lake.chain.chain import Chain, Head, TableSummary
+from lowwater.lake.chain.checkpoint import HINT, from_runs, read_hint, remove_old_checkpoints, to_runs
+from lowwater.lake.chain.checkpoint_parts import DIRECTORY
+from lowwater.lake.chain.manifest import File, Kind, Manifest, manifest_path
+from lowwater.lake.read.verify import verify
+from lowwater.lake.store.local import LocalDirectory
 
 TABLES = ["a", "b", "c"]
 
@@ -260,8 +260,8 @@ def test_killed_in_the_middle_of_a_checkpoint(tmp_path: Path, point: str) -> Non
     for _ in range(20):
         writer.land("a")
     code = (
-        "import sys; from pathlib import Path; from lowwater.lake.chain import Chain; "
-        "from lowwater.lake.local_store import LocalDirectory; "
+        "import sys; from pathlib import Path; from lowwater.lake.chain.chain import Chain; "
+        "from lowwater.lake.store.local import LocalDirectory; "
         "Chain.open(LocalDirectory(Path(sys.argv[1]))).write_checkpoint()"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -277,7 +277,7 @@ def test_killed_in_the_middle_of_a_checkpoint(tmp_path: Path, point: str) -> Non
 
 
 def test_on_s3(s3: S3Server) -> None:
-    from lowwater.lake.object_store import ObjectStore
+    from lowwater.lake.store.object import ObjectStore
 
     store = ObjectStore(s3.lake_config())
     writer = Writer(store)

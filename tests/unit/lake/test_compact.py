@@ -13,12 +13,12 @@ from threading import Thread
 import pytest
 from tests.unit.lake.lander import NAME, Lander
 
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import ATTEMPTS, File, Kind, Layer
-from lowwater.lake.plan import all_files
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import ATTEMPTS, File, Kind, Layer
+from lowwater.lake.read.state_plan import all_files
+from lowwater.lake.read.verify import verify
 from lowwater.lake.reader import Lake
-from lowwater.lake.verify import verify
-from lowwater.times import now_us
+from lowwater.runtime.times import now_us
 from lowwater_spark import compact as compact_module
 from lowwater_spark.compact import compact
 from lowwater_spark.maintain import maintain
@@ -183,8 +183,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, ".")
 from tests.unit.lake.lander import Lander
-from lowwater.lake.chain import Chain
-from lowwater.times import now_us
+from lowwater.lake.chain.chain import Chain
+from lowwater.runtime.times import now_us
 from lowwater_spark.maintain import maintain
 from lowwater_spark.states import StatePolicy
 lander = Lander(Path(sys.argv[1]), grace_hours=0, retention_hours=0)

@@ -12,11 +12,11 @@ from psycopg import sql
 from tests.unit.lake.lander import NAME, SCHEMA_ID, TABLE, Lander
 
 from lowwater.errors import CodecError, LandingConflictError
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import ATTEMPTS, CopiedTables, File, Kind, Layer
-from lowwater.positions import Order
-from lowwater.records import Chunk
-from lowwater.times import now_us
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import ATTEMPTS, CopiedTables, File, Kind, Layer
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk
+from lowwater.runtime.times import now_us
 from lowwater_extractor.sources.postgres.chunks import (
     BYTES_PER_CHUNK_MAX,
     KEY_CHUNKS_MAX,

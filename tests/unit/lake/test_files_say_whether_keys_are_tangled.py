@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowwater.lake.columns import BEFORE
-from lowwater.lake.manifest import File, TangleFacts
-from lowwater.lake.tangle_suspects import find_suspects
+from lowwater.lake.chain.manifest import File, TangleFacts
+from lowwater.lake.moved_keys.suspects import find_suspects
+from lowwater.lake.schema.columns import BEFORE
 from lowwater_spark.tangle_notes import TangleNotes
 from lowwater_spark.untangled import moved, roles_of
 

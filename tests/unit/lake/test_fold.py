@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
-from lowwater.lake.columns import lake_table
+from lowwater.lake.schema.columns import lake_table
 from lowwater_spark.fold import fold
 from lowwater_spark.untangled import moved
 

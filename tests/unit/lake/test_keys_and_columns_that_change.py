@@ -10,8 +10,8 @@ from tests.unit.lake.test_reader import insert, schema
 
 from lowwater.codec.table import INT64, STRING, Type
 from lowwater.errors import LakeError
-from lowwater.lake.local_store import LocalDirectory
 from lowwater.lake.reader import Lake
+from lowwater.lake.store.local import LocalDirectory
 
 NAME = "s.n.t"
 COLUMNS: dict[str, Type] = {"id": INT64, "day": INT64, "v": STRING}

@@ -18,9 +18,9 @@ from tests.unit.lake.test_reader import schema
 
 from lowwater.codec.table import INT64, STRING, TIMESTAMP
 from lowwater.errors import LakeError
-from lowwater.lake.local_store import LocalDirectory
+from lowwater.lake.moved_keys.roles import key_values
 from lowwater.lake.reader import Lake
-from lowwater.lake.tangle_roles import key_values
+from lowwater.lake.store.local import LocalDirectory
 
 Change = tuple[str, int | None, int | None]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lowwater.errors import AlreadyThereError, LandingConflictError, StoreError
-from lowwater.lake.chain import Chain
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import File, Kind, Landed, Layer, Manifest
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import File, Kind, Landed, Layer, Manifest
+from lowwater.lake.store.local import LocalDirectory
 from lowwater_spark.ledger import Draft, attempt_from_offset, commit_draft, conflict, land_attempt
 
 

@@ -17,7 +17,7 @@ from tests.lake_maker import LakeMaker, Made, MadeTransaction
 from lowwater.codec.table import BYTES, DATE, INT32, INT64, STRING, TIMESTAMP, Column, TableSchema, Type, decimal
 from lowwater.errors import LakeDamagedError, LakeError, StaleTableError
 from lowwater.lake import Lake
-from lowwater.lake.local_store import LocalDirectory
+from lowwater.lake.store.local import LocalDirectory
 
 
 def schema(name: str, columns: dict[str, Type], key: tuple[str, ...] = ("id",), version: int = 1) -> TableSchema:

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from lowwater.codec.table import BYTES, INT64, TIMESTAMPTZ, decimal
 from lowwater.errors import ConfigError, LakeError
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import SkippedTransaction
+from lowwater.lake.chain.manifest import SkippedTransaction
+from lowwater.lake.store.local import LocalDirectory
 from lowwater_fleet.cli import app
 
 NAME = "pg.bank.accounts"

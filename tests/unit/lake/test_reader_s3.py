@@ -9,7 +9,7 @@ from tests.unit.lake.histories import NAME, History, Step
 from tests.unit.lake.test_state_property import as_dictionaries, expected
 
 from lowwater.lake import Lake
-from lowwater.lake.store import open_lake_store
+from lowwater.lake.store.base import open_lake_store
 
 STEPS: list[Step] = [
     ("insert", 0, 1, 1),

@@ -23,8 +23,8 @@ from lowwater.codec.table import (
     array,
     decimal,
 )
-from lowwater.lake.columns import TYPE_NOTE, lake_name, lake_table
-from lowwater.lake.schema_union import TableUnion, common_type, union_of
+from lowwater.lake.schema.columns import TYPE_NOTE, lake_name, lake_table
+from lowwater.lake.schema.union import TableUnion, common_type, union_of
 
 
 def union(*versions: dict[str, Type]) -> TableUnion:

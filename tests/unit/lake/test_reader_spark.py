@@ -18,8 +18,8 @@ from tests.unit.lake.test_reader import schema
 
 from lowwater.codec.table import BYTES, DATE, FLOAT64, STRING, TIMESTAMPTZ, Type
 from lowwater.errors import ConfigError
-from lowwater.lake.local_store import LocalDirectory
 from lowwater.lake.reader import Lake
+from lowwater.lake.store.local import LocalDirectory
 from lowwater_fleet.jars import find_java
 
 if TYPE_CHECKING:

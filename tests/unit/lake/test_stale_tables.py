@@ -11,11 +11,11 @@ from tests.unit.lake.test_reader import insert, schema
 from tests.unit.lake.test_reader_cli import answer, run
 
 from lowwater.codec.table import INT64
-from lowwater.config import LakeConfig
 from lowwater.errors import StaleTableError
-from lowwater.lake.chain import Chain
-from lowwater.lake.local_store import LocalDirectory
+from lowwater.lake.chain.chain import Chain
 from lowwater.lake.reader import Lake
+from lowwater.lake.store.local import LocalDirectory
+from lowwater.runtime.config import LakeConfig
 from lowwater_spark.retention import retain
 from lowwater_spark.states import StatePolicy
 

@@ -14,8 +14,8 @@ from tests.lake_maker import LakeMaker
 from tests.unit.lake.histories import COLUMNS, KEY, NAME, History, Row, Step, steps
 
 from lowwater.errors import LakeError
-from lowwater.lake.local_store import LocalDirectory
 from lowwater.lake.reader import Lake
+from lowwater.lake.store.local import LocalDirectory
 
 slow_disk = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

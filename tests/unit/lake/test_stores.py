@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.s3 import S3Server
 
-from lowwater.config import LakeConfig
 from lowwater.errors import AlreadyThereError, ConfigError, NotThereError, StoreError
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.object_store import ObjectStore
-from lowwater.lake.store import Store, get_all, open_lake_store
+from lowwater.lake.store.base import Store, get_all, open_lake_store
+from lowwater.lake.store.local import LocalDirectory
+from lowwater.lake.store.object import ObjectStore
+from lowwater.runtime.config import LakeConfig
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -195,7 +195,7 @@ def test_a_bucket_that_does_not_exist_is_not_an_empty_lake(s3: S3Server) -> None
 
 
 def test_an_endpoint_that_does_not_answer_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lowwater.lake.object_store._RETRIES_MAX", 1)
+    monkeypatch.setattr("lowwater.lake.store.object._RETRIES_MAX", 1)
     monkeypatch.setenv("S3_TEST_OTHER_SECRET", "x")
     options = {
         "endpoint": "http://127.0.0.1:1",
@@ -226,5 +226,5 @@ def test_a_secret_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_obstore_is_loaded_only_where_it_is_used() -> None:
-    code = "import sys, lowwater.lake.chain, lowwater.lake.object_store; assert 'obstore' not in sys.modules"
+    code = "import sys, lowwater.lake.chain.chain, lowwater.lake.store.object; assert 'obstore' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

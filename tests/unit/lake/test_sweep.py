@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.unit.lake.lander import NAME, Lander
 
-from lowwater.lake.chain import Chain
-from lowwater.lake.manifest import ATTEMPTS, Layer
-from lowwater.times import now_us
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import ATTEMPTS, Layer
+from lowwater.runtime.times import now_us
 from lowwater_spark import compact as compact_module
 from lowwater_spark.attempts import AttemptNote, write_note
 from lowwater_spark.compact import compact

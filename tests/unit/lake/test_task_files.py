@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.table import INT64, STRING, Column, TableSchema, array
-from lowwater.lake.columns import lake_table
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import Layer
+from lowwater.lake.chain.manifest import Layer
+from lowwater.lake.schema.columns import lake_table
+from lowwater.lake.store.local import LocalDirectory
 from lowwater_spark.files import LakeFiles
 from lowwater_spark.reports import forget_zips
 

@@ -19,14 +19,14 @@ from lowwater.codec import generic
 from lowwater.codec.avro import change_schema
 from lowwater.codec.table import INT64, Column, TableSchema
 from lowwater.codec.varint import long
-from lowwater.codec.wire import header
-from lowwater.config import LakeConfig
 from lowwater.errors import LandingError
-from lowwater.ids import SchemaId
-from lowwater.lake.columns import lake_table
-from lowwater.lake.manifest import File
-from lowwater.positions import Order
-from lowwater.records import Commit, Copied, Skipped, Stale
+from lowwater.lake.chain.manifest import File
+from lowwater.lake.schema.columns import lake_table
+from lowwater.records.ids import SchemaId
+from lowwater.records.positions import Order
+from lowwater.records.types import Commit, Copied, Skipped, Stale
+from lowwater.records.wire import header
+from lowwater.runtime.config import LakeConfig
 from lowwater_spark import land_task
 from lowwater_spark.land_task import LandTask, TaskParams, TaskReport
 from lowwater_spark.plan import table_column

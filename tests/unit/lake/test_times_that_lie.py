@@ -10,10 +10,10 @@ from tests.lake_maker import LakeMaker, Made, MadeTransaction
 from tests.unit.lake.test_reader import schema
 
 from lowwater.codec.table import INT64
-from lowwater.config import LakeConfig
-from lowwater.lake.chain import Chain
-from lowwater.lake.local_store import LocalDirectory
+from lowwater.lake.chain.chain import Chain
 from lowwater.lake.reader import Lake
+from lowwater.lake.store.local import LocalDirectory
+from lowwater.runtime.config import LakeConfig
 from lowwater_spark.retention import retention_gsn
 
 SECOND = 1_000_000

@@ -9,14 +9,14 @@ import pytest
 from tests.s3 import S3Server
 from tests.unit.lake.chains import MemoryStore, Writer, a_file
 
-from lowwater.lake.chain import Chain, Head
-from lowwater.lake.checkpoint import HINT, read_hint
-from lowwater.lake.checkpoint_parts import DIRECTORY
-from lowwater.lake.local_store import LocalDirectory
-from lowwater.lake.manifest import Kind, Landed, Manifest, decode_manifest, manifest_path
-from lowwater.lake.object_store import ObjectStore
-from lowwater.lake.store import Store
-from lowwater.lake.verify import Damage, verify
+from lowwater.lake.chain.chain import Chain, Head
+from lowwater.lake.chain.checkpoint import HINT, read_hint
+from lowwater.lake.chain.checkpoint_parts import DIRECTORY
+from lowwater.lake.chain.manifest import Kind, Landed, Manifest, decode_manifest, manifest_path
+from lowwater.lake.read.verify import Damage, verify
+from lowwater.lake.store.base import Store
+from lowwater.lake.store.local import LocalDirectory
+from lowwater.lake.store.object import ObjectStore
 
 
 @pytest.fixture(params=["local", "remote", "s3"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.simulation.by_hand import ByHand
 
-from lowwater.control import ControlState
+from lowwater.control.fold import ControlState
 from lowwater.errors import MarkWentBackError
-from lowwater.records import Control, Exclusion, Skip, Wanted
+from lowwater.records.types import Control, Exclusion, Skip, Wanted
 from lowwater_merger.words import obey
 
 

@@ -6,8 +6,8 @@ import pytest
 from tests.simulation.by_hand import ByHand, values_of
 
 from lowwater.errors import CountMismatchError, LateError
-from lowwater.positions import Order
-from lowwater.records import Skip
+from lowwater.records.positions import Order
+from lowwater.records.types import Skip
 
 
 def _words(group: ByHand) -> list[tuple[int, str, int, str]]:

@@ -7,9 +7,9 @@ from tests.simulation.by_hand import ByHand
 from tests.simulation.topic import CODEC
 
 from lowwater.errors import MergeError
-from lowwater.positions import Order
-from lowwater.record_codec import decode_commit
-from lowwater.records import Commit, Position, Progress, Skip, Skipped, ThreadPosition
+from lowwater.records.codec import decode_commit
+from lowwater.records.positions import Order
+from lowwater.records.types import Commit, Position, Progress, Skip, Skipped, ThreadPosition
 from lowwater_merger.core import Released as ReleasedTransaction
 from lowwater_merger.lanes import ReleaseKey
 from lowwater_merger.rebuild import ChangesTopic, Released, before, rebuilt

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.simulation.by_hand import ByHand
 
 from lowwater.errors import LateError
-from lowwater.positions import Order
-from lowwater.records import Skip
+from lowwater.records.positions import Order
+from lowwater.records.types import Skip
 
 
 def test_gsn_goes_on_without_a_gap() -> None:

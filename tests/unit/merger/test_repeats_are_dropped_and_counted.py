@@ -10,8 +10,8 @@ from tests.simulation.memory_spool import MemorySpool
 from tests.simulation.topic import CHANGE_HEADER, change_value, checksum
 
 from lowwater.errors import ChecksumMismatchError, CodecError, CountMismatchError, DuplicateIdError
-from lowwater.positions import Order
-from lowwater.records import Commit
+from lowwater.records.positions import Order
+from lowwater.records.types import Commit
 from lowwater_merger.assemble import without_repeats
 from lowwater_merger.lanes import ManyIds
 

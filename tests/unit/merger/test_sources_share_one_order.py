@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.simulation.by_hand import ByHand
 from tests.simulation.memory_spool import MemorySpool
 
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_merger.assemble import Buffer
 from lowwater_merger.lanes import Lanes, ReleaseKey, Waiting
 

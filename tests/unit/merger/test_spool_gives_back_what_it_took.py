@@ -11,7 +11,7 @@ from tests.simulation.by_hand import ByHand, values_of
 from tests.simulation.topic import change_value
 
 from lowwater.errors import DiskError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_merger import spool as spool_module
 from lowwater_merger.assemble import Buffer
 from lowwater_merger.lanes import Lane, ReleaseKey, Waiting

@@ -18,8 +18,8 @@ from lowwater.errors import (
     MergeError,
     UnknownThreadError,
 )
-from lowwater.positions import Order
-from lowwater.records import OrderKey, Skip, Skipped
+from lowwater.records.positions import Order
+from lowwater.records.types import OrderKey, Skip, Skipped
 
 
 @dataclass(frozen=True)

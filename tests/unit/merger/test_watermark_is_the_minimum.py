@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.simulation.by_hand import ByHand
 
 from lowwater.errors import MarkWentBackError
-from lowwater.positions import ORDER_MIN, Order
-from lowwater.records import Mark, MarkedThread
+from lowwater.records.positions import ORDER_MIN, Order
+from lowwater.records.types import Mark, MarkedThread
 from lowwater_merger.watermark import PartitionMark, Watermark, mark_clock, thread_mark, watermark
 
 orders = st.builds(Order, st.integers(0, 6), st.integers(0, 3))

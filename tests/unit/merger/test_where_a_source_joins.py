@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowwater.records import Position
+from lowwater.records.types import Position
 from lowwater_merger.joining import is_whole
 
 POSITION = Position("a", "i", 3, 0, None, (), generation=2, topic_id="t", starts=(10, 20))

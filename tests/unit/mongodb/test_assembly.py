@@ -17,7 +17,7 @@ from tests.unit.mongodb.documents import encode, event, token
 
 from lowwater.codec.rules import ColumnRules
 from lowwater.errors import CodecError, LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.sources.mongodb.assemble import Assembler
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.events import read_reply

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.mysql.binlog import ITEMS, SECONDS, SERVER, UTF8MB4, Fed, Log, item, packed, row, table_map
 
 from lowwater.errors import CodecError, LogCorruptError, LogGapError, LogUnknownError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.sources.mysql import events as ev
 from lowwater_extractor.sources.mysql import table_map as tm
 from lowwater_extractor.sources.mysql.place import Ahead, Place, Resume

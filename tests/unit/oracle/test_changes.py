@@ -20,7 +20,7 @@ from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.errors import CodecError, LogUnknownError, LowwaterError
-from lowwater.ids import SchemaId
+from lowwater.records.ids import SchemaId
 from lowwater_extractor.source import Frame
 from lowwater_extractor.sources.oracle import pairs
 from lowwater_extractor.sources.oracle.changes import Changes, FrameMaker

@@ -15,8 +15,8 @@ from tests.conformance.kit import Encoders
 from tests.simulated_oracle import ACCOUNTS, NO_ROW, SOURCE, Rows, SimulatedOracle, rowid
 
 from lowwater.codec.varint import long
-from lowwater.codec.wire import schema_id_of
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError
+from lowwater.records.wire import schema_id_of
 from lowwater_extractor.source import SourceTransaction
 from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
 from lowwater_extractor.sources.oracle.dictionary import TableVersion

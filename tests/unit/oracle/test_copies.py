@@ -14,8 +14,8 @@ from tests.simulated_copies import SimulatedCopies, StoredTable
 from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules, Mask, published
 from lowwater.errors import CodecError, SnapshotGoneError
-from lowwater.positions import Order
-from lowwater.records import Chunk
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk
 from lowwater_extractor.source import PlannedTable
 from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType, published_type
 from lowwater_extractor.sources.oracle.config import OracleConfig

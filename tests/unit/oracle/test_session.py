@@ -11,7 +11,7 @@ from tests.conformance.kit import Encoders
 from tests.simulated_oracle import ACCOUNTS, SOURCE, OpenWork, SimulatedOracle
 
 from lowwater.errors import IncarnationError, LogGapError, StartRefusedError
-from lowwater.positions import ORDER_MIN, Order
+from lowwater.records.positions import ORDER_MIN, Order
 from lowwater_extractor.source import Polled, SourceTransaction, ThreadState
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.logminer import session as sessions

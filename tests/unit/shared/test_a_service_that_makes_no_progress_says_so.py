@@ -10,11 +10,11 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from lowwater.bus.client_log import LINES_MAX, PERIOD_SECONDS, ClientLog
-from lowwater.bus.reading import ReadWatch
-from lowwater.config import KafkaConfig
 from lowwater.errors import BusDoubtError
-from lowwater.health import STALL_SECONDS, Health
+from lowwater.kafka.client_log import LINES_MAX, PERIOD_SECONDS, ClientLog
+from lowwater.kafka.read_check import ReadWatch
+from lowwater.runtime.config import KafkaConfig
+from lowwater.status.health import STALL_SECONDS, Health
 
 
 class Clock:
@@ -120,7 +120,7 @@ def _watch(clock: Clock, ends: tuple[int, int], has_record: bool, monkeypatch: p
     def look(_kafka: Any, _place: Any, _start: int, _end: int, answer: Future[bool]) -> None:
         answer.set_result(has_record)
 
-    monkeypatch.setattr("lowwater.bus.reading._look_for_record", look)
+    monkeypatch.setattr("lowwater.kafka.read_check._look_for_record", look)
     return ReadWatch(KafkaConfig(stall_seconds=15), lambda _places: Asked({PLACE: ends}), clock)
 
 

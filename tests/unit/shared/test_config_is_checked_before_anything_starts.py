@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from lowwater import config
-from lowwater.bus.client import client_settings
-from lowwater.config import KafkaConfig, Settings
 from lowwater.errors import ConfigError
-from lowwater.secrets import check_reference, is_secret_name, resolve
+from lowwater.kafka.client import client_settings
+from lowwater.runtime import config
+from lowwater.runtime.config import KafkaConfig, Settings
+from lowwater.runtime.secrets import check_reference, is_secret_name, resolve
 
 FLEET: dict[str, Any] = {
     "kafka": {"bootstrap_servers": "file:9092"},

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.control import ControlFold, ControlState, initial
-from lowwater.records import Control, Exclusion, Wanted
+from lowwater.control.fold import ControlFold, ControlState, initial
+from lowwater.records.types import Control, Exclusion, Wanted
 
 
 def _word(version: int, kind: str = "source", name: str = "rac", **more: object) -> Control:

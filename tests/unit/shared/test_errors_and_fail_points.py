@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from lowwater import errors
-from lowwater.bus.client import as_bus_error
 from lowwater.errors import (
     BusDoubtError,
     BusError,
@@ -25,7 +24,8 @@ from lowwater.errors import (
     LowwaterError,
     MergeError,
 )
-from lowwater.failpoints import FAIL_POINTS
+from lowwater.kafka.client import as_bus_error
+from lowwater.runtime.failpoints import FAIL_POINTS
 
 
 def test_an_error_says_what_where_and_what_to_do() -> None:
@@ -74,7 +74,10 @@ def test_what_kafka_says_has_a_name_of_ours(code: int, fatal: bool, named: type[
 
 
 def _run(fail_at: str, *here: str) -> tuple[int, str]:
-    code = "import sys\nfrom lowwater.failpoints import fail_point\nfor h in sys.argv[1:]:\n fail_point(h); print(h)"
+    code = (
+        "import sys\nfrom lowwater.runtime.failpoints import fail_point\n"
+        "for h in sys.argv[1:]:\n fail_point(h); print(h)"
+    )
     environment = {**os.environ, "LOWWATER_FAIL_AT": fail_at, "PYTHONUNBUFFERED": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code, *here], capture_output=True, text=True, env=environment, timeout=30, check=False

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from lowwater.bus import producer as producer_module
-from lowwater.bus.producer import TransactionalProducer
-from lowwater.config import KafkaConfig
 from lowwater.errors import BusDoubtError, BusFatalError
+from lowwater.kafka import producer as producer_module
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.runtime.config import KafkaConfig
 from lowwater_extractor.slab_producer import SlabProducer
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowwater.recovery import Action, Next, Saved, Step, decide, step_of
+from lowwater.runtime.recovery import Action, Next, Saved, Step, decide, step_of
 
 BEGIN, REPEAT, CLOSE = Action.BEGIN, Action.REPEAT, Action.CLOSE
 

@@ -14,9 +14,10 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from lowwater import logs, tracing
-from lowwater.config import Settings
 from lowwater.errors import ConfigError
+from lowwater.runtime import logs
+from lowwater.runtime.config import Settings
+from lowwater.status import tracing
 from lowwater_control.metrics import Measured
 
 CALLER = "0af7651916cd43dd8448eb211c80319c"

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from lowwater.config import Settings
-from lowwater.control import ControlFold, next_word
+from lowwater.control.commands import GROUP, SOURCE, Change, configure, exclude, remove, restart, want
+from lowwater.control.desired_state import SourceSpec, check_secrets, services_of, to_json, wanted_fleet
+from lowwater.control.fold import ControlFold, next_word
 from lowwater.errors import ConfigError
-from lowwater.picture import fleet_picture
-from lowwater.records import Control, Exclusion, Status, Wanted
-from lowwater.reporting import StatusBoard
-from lowwater.secrets import redacted
-from lowwater.wanted import SourceSpec, check_secrets, services_of, to_json, wanted_fleet
-from lowwater.words import GROUP, SOURCE, Change, configure, exclude, remove, restart, want
+from lowwater.records.types import Control, Exclusion, Status, Wanted
+from lowwater.runtime.config import Settings
+from lowwater.runtime.secrets import redacted
+from lowwater.status.fleet_status import fleet_picture
+from lowwater.status.reporter import StatusBoard
 
 RAW: dict[str, Any] = {
     "sources": {"rac": {"kind": "simulated_rac", "config": {"directory": "x"}}, "pg": {"kind": "postgres"}},

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
-from lowwater.config import HttpConfig, Settings
 from lowwater.errors import LogGapError, SourceLostError
-from lowwater.service import SessionService
-from lowwater.topics import Topic
+from lowwater.kafka.topics import Topic
+from lowwater.runtime.config import HttpConfig, Settings
+from lowwater.runtime.service import SessionService
 from lowwater_extractor.clock import SourceClock
 from lowwater_extractor.spill import SpillSpace
 

@@ -15,7 +15,7 @@ import pytest
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import Kind, TableSchema
 from lowwater.errors import LowwaterError
-from lowwater.positions import ORDER_MIN, Order
+from lowwater.records.positions import ORDER_MIN, Order
 from lowwater_extractor.source import Polled, SourceTransaction, Stream
 from lowwater_extractor.sources.oracle.resume import Resume
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster, Committed, Transaction

@@ -13,7 +13,7 @@ from typing import Any
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
-from lowwater.ids import SchemaId
+from lowwater.records.ids import SchemaId
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_extractor.sources.simulated_rac.source import SimulatedRac, SimulatedRacConfig
 from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions

@@ -10,8 +10,8 @@ from tests.unit.simulated_rac.test_kit import FakeEncoders, Runtime, account, ch
 
 from lowwater.codec.rules import ColumnRules
 from lowwater.errors import IncarnationError, SourceError
-from lowwater.positions import ORDER_MIN, Order
-from lowwater.records import Chunk
+from lowwater.records.positions import ORDER_MIN, Order
+from lowwater.records.types import Chunk
 from lowwater_extractor.source import ThreadState
 from lowwater_extractor.sources.simulated_rac.source import SimulatedRac, SimulatedRacConfig
 

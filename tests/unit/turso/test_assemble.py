@@ -12,7 +12,7 @@ from tests.conformance.kit import Encoders, PastChange, read
 from tests.unit.turso.records import record
 
 from lowwater.errors import CodecError, LogGapError, LogUnknownError, StartRefusedError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.sources.turso.assemble import Assembler, LogRow, NowTables
 from lowwater_extractor.sources.turso.captured import COMMIT_MINOR, CapturedMaker
 from lowwater_extractor.sources.turso.config import TursoConfig

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from lowwater.errors import LogCorruptError, LogUnknownError, LowwaterError, MarkBrokenError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import Frame, SourceTransaction
 from lowwater_extractor.sources.mongodb import events as ev
 from lowwater_extractor.sources.mongodb import raw_bson as rb

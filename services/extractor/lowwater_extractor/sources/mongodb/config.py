@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from lowwater.secrets import check_reference
+from lowwater.runtime.secrets import check_reference
 from lowwater_extractor.modes import CursorConfig, ModesConfig
 
 #: what is ours to say, or is a setting of its own

@@ -14,7 +14,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import errors
 
 from lowwater.errors import LogCorruptError, LogGapError, SourceError, SourceLostError
-from lowwater.secrets import resolve
+from lowwater.runtime.secrets import resolve
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 
 Client = pymongo.MongoClient[Any]

@@ -17,8 +17,8 @@ from pymongo.read_concern import ReadConcern
 
 from lowwater.codec.rules import ColumnRules, PublishedColumn, published
 from lowwater.errors import CodecError, LowwaterError, SnapshotGoneError
-from lowwater.lake.columns import lake_table
-from lowwater.records import Chunk
+from lowwater.lake.schema.columns import lake_table
+from lowwater.records.types import Chunk
 from lowwater_extractor.sources.mongodb import raw_bson as rb
 from lowwater_extractor.sources.mongodb.chunks import Bounds
 from lowwater_extractor.sources.mongodb.config import MongoConfig

@@ -16,7 +16,7 @@ import structlog
 
 from lowwater.codec.table import TableSchema
 from lowwater.errors import LogGapError, LowwaterError, SourceLostError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import Encoders, Polled, SeenVersions, ThreadMark, ThreadState
 from lowwater_extractor.sources.mongodb import metrics
 from lowwater_extractor.sources.mongodb.assemble import THREAD, Assembler, place_of

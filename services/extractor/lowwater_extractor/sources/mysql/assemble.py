@@ -16,7 +16,7 @@ from typing import Protocol
 import structlog
 
 from lowwater.errors import CodecError, LogCorruptError, LogGapError, LogUnknownError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import SourceTransaction
 from lowwater_extractor.sources.mysql import events as ev
 from lowwater_extractor.sources.mysql import foreign_keys as fk

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from lowwater.secrets import check_reference
+from lowwater.runtime.secrets import check_reference
 from lowwater_extractor.modes import ModesConfig
 
 _NAMES = uuid.UUID("6b1f6f0e-9c1d-4d0c-8f63-6c6f77776174")

@@ -12,7 +12,7 @@ from pymysql.connections import Connection
 from pymysql.constants import ER
 
 from lowwater.errors import SourceError, SourceLostError
-from lowwater.secrets import resolve
+from lowwater.runtime.secrets import resolve
 from lowwater_extractor.sources.mysql.config import MysqlConfig, TlsConfig
 
 Rows = list[tuple[Any, ...]]

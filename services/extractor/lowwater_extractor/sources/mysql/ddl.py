@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from lowwater.errors import LogUnknownError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import Frame
 from lowwater_extractor.sources.mysql import foreign_keys as fk
 from lowwater_extractor.sources.mysql.altered import AlteredTables

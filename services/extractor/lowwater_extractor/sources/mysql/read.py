@@ -18,8 +18,8 @@ from lowwater.codec.avro import avro_type
 from lowwater.codec.rules import ColumnRules, Mask, published
 from lowwater.codec.table import Column, TableSchema
 from lowwater.errors import CodecError, LowwaterError, SnapshotGoneError
-from lowwater.lake.columns import lake_table
-from lowwater.records import Chunk
+from lowwater.lake.schema.columns import lake_table
+from lowwater.records.types import Chunk
 from lowwater_extractor.sources.mysql import table_map as tm
 from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.mysql.charsets import Decoders

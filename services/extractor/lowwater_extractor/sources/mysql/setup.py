@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import structlog
 
 from lowwater.errors import IncarnationError, LogGapError, SourceError, SourceLostError, StartRefusedError
-from lowwater.times import now_us
+from lowwater.runtime.times import now_us
 from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.sources.mysql.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.mysql.config import MysqlConfig

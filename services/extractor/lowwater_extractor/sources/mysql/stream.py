@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from lowwater.errors import IncarnationError, LogUnknownError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.sources.mysql import metrics

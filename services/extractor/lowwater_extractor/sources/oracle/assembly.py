@@ -24,7 +24,7 @@ from functools import partial
 from itertools import chain
 
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError, SourceError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import SourceTransaction
 from lowwater_extractor.sources.oracle.branches import Branch, ThreadAssembly, slot_of
 from lowwater_extractor.sources.oracle.changes import Changes, FrameMaker

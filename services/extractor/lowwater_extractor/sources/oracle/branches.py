@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from lowwater.positions import ORDER_MIN, Order
+from lowwater.records.positions import ORDER_MIN, Order
 from lowwater_extractor.sources.oracle.redo.events import Event, Lwn
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.rows import changes_max

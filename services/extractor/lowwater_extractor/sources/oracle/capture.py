@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path
 
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.sources.oracle.assembly import Assembler
 from lowwater_extractor.sources.oracle.changes import FrameMaker
 from lowwater_extractor.sources.oracle.dictionary import Dictionary

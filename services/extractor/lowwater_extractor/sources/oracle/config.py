@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from lowwater.secrets import check_reference
+from lowwater.runtime.secrets import check_reference
 
 Secret = Annotated[str, AfterValidator(lambda value: check_reference("password", value))]
 

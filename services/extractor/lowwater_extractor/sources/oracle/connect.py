@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import oracledb
 
 from lowwater.errors import LogCorruptError, LogGapError, SnapshotGoneError, SourceError, SourceLostError
-from lowwater.secrets import resolve
+from lowwater.runtime.secrets import resolve
 from lowwater_extractor.sources.oracle.config import OracleConfig
 
 Rows = list[tuple[Any, ...]]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.errors import CodecError, LowwaterError
-from lowwater.records import Chunk
+from lowwater.records.types import Chunk
 from lowwater_extractor.copy_columns import PlannedColumn, changed_since, planned_columns
 from lowwater_extractor.sources.oracle.columns import OracleColumn
 from lowwater_extractor.sources.oracle.config import OracleConfig

@@ -15,7 +15,7 @@ import structlog
 
 from lowwater.codec.table import TableSchema
 from lowwater.errors import SnapshotGoneError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import PlannedTable
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database, quoted

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.errors import SourceError, StartRefusedError
-from lowwater.positions import Order
-from lowwater.records import Chunk
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk
 from lowwater_extractor.source import Check, Encoders, Stream, TableView
 from lowwater_extractor.sources.oracle import dictionary_file
 from lowwater_extractor.sources.oracle.capture import CapturedObjects, RedoOptions, redo_stream

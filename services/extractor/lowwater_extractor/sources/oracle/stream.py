@@ -30,7 +30,7 @@ from typing import Protocol
 
 from lowwater.codec.table import TableSchema
 from lowwater.errors import IncarnationError
-from lowwater.positions import ORDER_MIN, Order
+from lowwater.records.positions import ORDER_MIN, Order
 from lowwater_extractor.source import Polled, SourceTransaction, ThreadMark, ThreadState
 from lowwater_extractor.sources.oracle.assembly import Assembler
 from lowwater_extractor.sources.oracle.branches import ThreadAssembly

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from lowwater.errors import CodecError, LogCorruptError, LogUnknownError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import Frame, SourceTransaction
 from lowwater_extractor.sources.postgres import messages
 from lowwater_extractor.sources.postgres.lsn import format_lsn

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from lowwater.secrets import check_reference
+from lowwater.runtime.secrets import check_reference
 from lowwater_extractor.modes import ModesConfig
 
 

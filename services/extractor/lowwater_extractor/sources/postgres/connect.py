@@ -10,7 +10,7 @@ import psycopg
 from psycopg import conninfo, sql
 
 from lowwater.errors import SourceError, SourceLostError
-from lowwater.secrets import resolve
+from lowwater.runtime.secrets import resolve
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.text_values import SESSION_SETTINGS
 

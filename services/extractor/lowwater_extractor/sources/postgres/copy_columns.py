@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from lowwater.codec.rules import ColumnRules
-from lowwater.records import Chunk
+from lowwater.records.types import Chunk
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.postgres.chunks import Bounds
 from lowwater_extractor.sources.postgres.config import PostgresConfig

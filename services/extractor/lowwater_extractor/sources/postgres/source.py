@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
-from lowwater.positions import Order
-from lowwater.records import Chunk
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk
 from lowwater_extractor.incremental import NoView
 from lowwater_extractor.modes import is_wanted, refuse_other_mode
 from lowwater_extractor.refresh import RefreshStream

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from lowwater.errors import LogGapError
-from lowwater.positions import U64_MAX, Order
+from lowwater.records.positions import U64_MAX, Order
 from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.source import Encoders, Polled, SourceTransaction, ThreadMark, ThreadState
 from lowwater_extractor.sources.postgres import messages, metrics

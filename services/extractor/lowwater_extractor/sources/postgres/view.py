@@ -21,7 +21,7 @@ from psycopg import sql
 
 from lowwater.codec.table import TableSchema
 from lowwater.errors import SourceError, SourceLostError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import PlannedTable
 from lowwater_extractor.sources.postgres import metrics
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import structlog
 
 from lowwater.errors import LogGapError, SourceError, SourceLostError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.sources.postgres.assemble import Named, NamedRelation
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue, Seen
 from lowwater_extractor.sources.postgres.config import PostgresConfig

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.errors import SourceError
-from lowwater.positions import Order
-from lowwater.records import Chunk
+from lowwater.records.positions import Order
+from lowwater.records.types import Chunk
 from lowwater_extractor.source import Check, Encoders, Stream, TableView
 from lowwater_extractor.sources.oracle.capture import RedoOptions, redo_stream
 from lowwater_extractor.sources.oracle.changes import FrameMaker

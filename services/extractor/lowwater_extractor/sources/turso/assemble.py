@@ -20,7 +20,7 @@ from typing import Protocol
 import structlog
 
 from lowwater.errors import CodecError, LogGapError, LogUnknownError, SourceError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.frames import Frames
 from lowwater_extractor.row_bytes import take_changes
 from lowwater_extractor.source import Frame, SourceTransaction

@@ -24,7 +24,7 @@ from turso._turso import Error as EngineError
 from turso._turso import PyTursoStatusCode as Status
 
 from lowwater.errors import SourceError, SourceLostError, StartRefusedError
-from lowwater.failpoints import fail_point
+from lowwater.runtime.failpoints import fail_point
 from lowwater.turso import FEATURES
 from lowwater_extractor.sources.turso.config import TursoConfig
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from lowwater.codec.table import TableSchema
 from lowwater.errors import CodecError, SourceError, SourceLostError
-from lowwater.times import now_us
+from lowwater.runtime.times import now_us
 from lowwater_extractor.cursor_checks import check_tables, refuse_bad, unknown_columns
 from lowwater_extractor.cursors import LOWEST, Bound, Range
 from lowwater_extractor.incremental import Look, Pace

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from lowwater.codec.rules import ColumnRules, published
 from lowwater.errors import CodecError, LogGapError, SnapshotGoneError
-from lowwater.lake.columns import lake_table
-from lowwater.records import Chunk
+from lowwater.lake.schema.columns import lake_table
+from lowwater.records.types import Chunk
 from lowwater_extractor.sources.turso import catalogue
 from lowwater_extractor.sources.turso.captured import COMMIT_MINOR
 from lowwater_extractor.sources.turso.config import TursoConfig

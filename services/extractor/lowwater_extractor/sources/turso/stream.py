@@ -16,8 +16,8 @@ from typing import Any
 import structlog
 
 from lowwater.errors import LogGapError, LogUnknownError, SourceError, SourceLostError
-from lowwater.failpoints import fail_point
-from lowwater.positions import Order
+from lowwater.records.positions import Order
+from lowwater.runtime.failpoints import fail_point
 from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.sources.turso import catalogue, metrics
 from lowwater_extractor.sources.turso.assemble import THREAD, Assembler, NowTables, cuts_behind

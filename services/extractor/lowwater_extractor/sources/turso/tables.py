@@ -18,7 +18,7 @@ import structlog
 
 from lowwater.codec.table import TableSchema
 from lowwater.errors import LogUnknownError, StartRefusedError
-from lowwater.positions import Order
+from lowwater.records.positions import Order
 from lowwater_extractor.source import SeenVersions
 from lowwater_extractor.sources.turso.captured import COMMIT_MINOR, Captured, CapturedMaker, problem
 from lowwater_extractor.sources.turso.config import TursoConfig

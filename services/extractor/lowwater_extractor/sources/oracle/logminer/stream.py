@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from lowwater.codec.table import TableSchema
 from lowwater.errors import IncarnationError, LogCorruptError, LogGapError
-from lowwater.positions import ORDER_MIN, Order
+from lowwater.records.positions import ORDER_MIN, Order
 from lowwater_extractor.source import Encoders, Polled, SourceTransaction, ThreadMark, ThreadState
 from lowwater_extractor.sources.oracle.config import LogMinerConfig, OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from zoneinfo import ZoneInfo
 
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError, SourceError
-from lowwater.positions import ORDER_MIN, Order
+from lowwater.records.positions import ORDER_MIN, Order
 from lowwater_extractor.source import SourceTransaction
 from lowwater_extractor.sources.oracle import ddl
 from lowwater_extractor.sources.oracle.ddl import Ddl, Effect, Name

@@ -1,1 +1,0 @@
-"""Kafka, wrapped once: clients, transactions, state topics, topic settings."""

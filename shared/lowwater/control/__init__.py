@@ -1,0 +1,1 @@
+"""The control topic: what operators want of the fleet."""

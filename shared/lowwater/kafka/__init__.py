@@ -1,0 +1,1 @@
+"""Kafka: clients, transactional producers, assigned consumers, topics, and checks of the broker."""

@@ -1,0 +1,82 @@
+"""Tables whose state is not known: since when, why, and from which gsn on it is known again.
+
+A table is stale from a `Stale` of it on, until a copy of it that came later is readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lowwater.errors import StaleTableError
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import ALL_TABLES, Layer
+
+
+@dataclass(frozen=True, slots=True)
+class StaleSince:
+    gsn: int
+    reason: str
+
+
+def stale_at(chain: Chain, table: str, gsn: int) -> StaleSince | None:
+    """None: its state is known there."""
+    said = [stale for stale in chain.stale if stale.gsn <= gsn and not {table, ALL_TABLES}.isdisjoint(stale.tables)]
+    if not said:
+        return None
+    copied = max((c.gsn for c in chain.copied if table in c.tables and c.gsn <= gsn), default=-1)
+    first = min((stale for stale in said if stale.gsn > copied), key=lambda stale: stale.gsn, default=None)
+    return None if first is None else StaleSince(first.gsn, first.reason)
+
+
+def stale_now(chain: Chain) -> dict[str, StaleSince]:
+    """By table, at the end of the chain. One pass: it is asked for after every landing."""
+    copied: dict[str, int] = {}
+    for copy in chain.copied:
+        for table in copy.tables:
+            copied[table] = max(copied.get(table, -1), copy.gsn)
+    found: dict[str, StaleSince] = {}
+    for stale in chain.stale:
+        named: Iterable[str] = stale.tables
+        if ALL_TABLES in stale.tables:
+            named = {*chain.tables(), *(version.table for version in chain.versions.values())}
+        for table in named:
+            known = found.get(table)
+            if stale.gsn > copied.get(table, -1) and (known is None or stale.gsn < known.gsn):
+                found[table] = StaleSince(stale.gsn, stale.reason)
+    return found
+
+
+def check_not_stale(chain: Chain, table: str, gsn: int) -> None:
+    since = stale_at(chain, table, gsn)
+    readable = min((c.gsn for c in chain.copied if table in c.tables and c.gsn > gsn), default=None)
+    if since is None:
+        _check_known(chain, table, gsn, readable)
+        return
+    again = (
+        f"it can be read from gsn {readable} on"
+        if readable is not None
+        else "it can be read again when a copy of it has landed: the source plans one by itself"
+    )
+    raise StaleTableError(
+        f"{table}: its state at gsn {gsn} is not known: stale since gsn {since.gsn}: {since.reason}",
+        position=f"gsn {since.gsn}",
+        hint=f"{again}; its changes can be read, and what there is with allow_stale (`--allow-stale`)",
+    )
+
+
+def _check_known(chain: Chain, table: str, gsn: int, readable: int | None) -> None:
+    """Of a table that was met later, rows may have been there that nothing here tells of: empty would be a claim."""
+    is_copied = any(table in copied.tables and copied.gsn <= gsn for copied in chain.copied)
+    named = [stale.gsn for stale in chain.stale if table in stale.tables]
+    first = min([*named, *([] if readable is None else [readable])], default=None)
+    if is_copied or first is None or first <= gsn:
+        return
+    if any(file.layer is not Layer.COPY for file in chain.files(table, -1, gsn)):
+        return
+    again = "" if readable is None else f"it can be read from gsn {readable} on; "
+    raise StaleTableError(
+        f"{table}: its state at gsn {gsn} is not known: it was not captured before gsn {first}",
+        position=f"gsn {first}",
+        hint=f"{again}its changes can be read, and what there is with allow_stale (`--allow-stale`)",
+    )

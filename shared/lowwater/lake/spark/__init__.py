@@ -1,0 +1,1 @@
+"""The same reads by Spark."""

@@ -1,0 +1,1 @@
+"""Where the files of a lake are: local directories and object stores."""

@@ -1,0 +1,1 @@
+"""Records of the Kafka topics: their types, their bytes, schema ids, positions."""

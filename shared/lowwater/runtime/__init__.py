@@ -1,0 +1,1 @@
+"""What every service runs on: configuration, secrets, logs, fail points, start and stop."""
