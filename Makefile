@@ -7,7 +7,7 @@ export PYTHON
 BIN := .venv/bin
 MEMBERS := $(wildcard shared/pyproject.toml services/*/pyproject.toml spark/pyproject.toml)
 # what is compiled: the loops with C types beside them, by Cython, and a plugin of the Kafka client
-COMPILED := $(wildcard services/*/setup.py services/*/*/*.c) $(shell find services shared -name '*.pxd' | sed 'p;s/pxd$$/py/')
+COMPILED := $(wildcard services/*/setup.py) $(shell find services -path '*/_native/*' \( -name '*.c' -o -name '*.pxd' \) | sed 'p;s/pxd$$/py/')
 
 # Stamps: a step is done again only when what it was made from has changed.
 VENV := .venv/.lowwater-stamp

@@ -27,7 +27,7 @@ _FILL_ROWS = 5_000
 _DRAIN = """
 import struct, sys, time
 import pymysql
-from lowwater_extractor.sources.mysql.gtid import GtidSet
+from lowwater_extractor.sources.mysql.wire.gtid import GtidSet
 host, port, user, gtids, wanted = sys.argv[1:]
 connection = pymysql.connect(host=host, port=int(port), user=user)
 connection.cursor().execute("SET @master_binlog_checksum = @@GLOBAL.binlog_checksum")

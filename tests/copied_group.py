@@ -22,7 +22,7 @@ from lowwater.records.types import Chunk, Copied, CopiedChunk, Landed
 from lowwater.runtime import config
 from lowwater.runtime.config import Settings
 from lowwater_extractor.encoders import column_rules
-from lowwater_extractor.sources.postgres.chunks import plan_chunks
+from lowwater_extractor.sources.postgres.snapshot.chunks import plan_chunks
 from lowwater_fleet import services
 from lowwater_fleet.ports import free_port
 from lowwater_fleet.services import Service

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from lowwater.errors import BusError
-from lowwater_extractor.sources.postgres.lsn import Lsn, parse_lsn
+from lowwater_extractor.sources.postgres.wire.lsn import Lsn, parse_lsn
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.services import Service
 from lowwater_fleet.verify import Decoder

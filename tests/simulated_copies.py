@@ -18,13 +18,13 @@ import oracledb
 import pyarrow as pa
 
 from lowwater.errors import SourceError
-from lowwater_extractor.sources.oracle import copy_view as v
-from lowwater_extractor.sources.oracle import sql_dictionary as q
-from lowwater_extractor.sources.oracle.columns import CHARACTERS, OracleColumn, OracleType
 from lowwater_extractor.sources.oracle.connect import as_source_error
-from lowwater_extractor.sources.oracle.number_values import number_to_decimal
-from lowwater_extractor.sources.oracle.value_writing import rowid_parts
-from lowwater_extractor.sources.oracle.values import rowid, urowid
+from lowwater_extractor.sources.oracle.dictionary import query as q
+from lowwater_extractor.sources.oracle.rows.number_values import number_to_decimal
+from lowwater_extractor.sources.oracle.rows.value_writing import rowid_parts
+from lowwater_extractor.sources.oracle.rows.values import rowid, urowid
+from lowwater_extractor.sources.oracle.snapshot import view as v
+from lowwater_extractor.sources.oracle.types import CHARACTERS, OracleColumn, OracleType
 from tests.simulated_oracle import Rows, SimulatedOracle
 
 FOREVER = 1 << 62

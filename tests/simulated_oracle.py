@@ -14,10 +14,10 @@ from typing import Any
 
 from lowwater.errors import LogGapError, SourceError
 from lowwater_extractor.sources.oracle import discovery as d
-from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
-from lowwater_extractor.sources.oracle.dictionary import TableVersion
+from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
 from lowwater_extractor.sources.oracle.logminer import session as s
 from lowwater_extractor.sources.oracle.logminer.contents import Row
+from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 Rows = list[tuple[Any, ...]]
 

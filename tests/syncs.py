@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from lowwater_extractor.cursors import Cursors
-from lowwater_extractor.incremental import IncrementalStream, Look
-from lowwater_extractor.source import Source, SourceTransaction, ThreadMark
+from lowwater_extractor.api import Source, SourceTransaction, ThreadMark
+from lowwater_extractor.incremental.cursors import Cursors
+from lowwater_extractor.incremental.stream import IncrementalStream, Look
 from tests.versions import Change, Versions
 
 WAIT_SECONDS = 30.0

@@ -15,7 +15,7 @@ from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules, published
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.source import Source
+from lowwater_extractor.api import Source
 from lowwater_extractor.sources import open_source
 from tests.conformance.kit import Encoders, PastChange, Reading
 

@@ -11,7 +11,7 @@ import fastavro
 from lowwater.codec.avro import change_schema
 from lowwater.codec.table import TableSchema
 from lowwater.codec.varint import long
-from lowwater_extractor.source import Frame
+from lowwater_extractor.api import Frame
 from tests.conformance.kit import Encoders
 
 

@@ -1,4 +1,4 @@
-"""What a source kind brings along to be held to the promises of `lowwater_extractor.source`.
+"""What a source kind brings along to be held to the promises of `lowwater_extractor.api`.
 
 A new kind writes a `Kit` in a module of its own and adds one line to `KITS` in `kits.py`. The tests know nothing of
 any kind: they make a database, let it work, and compare what a stream hands over with the database's own history.
@@ -24,7 +24,7 @@ from lowwater.codec.varint import long
 from lowwater.records.ids import SchemaId
 from lowwater.records.positions import ORDER_MIN, Order
 from lowwater.records.wire import HEADER_SIZE, schema_id_of
-from lowwater_extractor.source import Frame, Polled, Source, SourceTransaction, Stream
+from lowwater_extractor.api import Frame, Polled, Source, SourceTransaction, Stream
 from lowwater_extractor.sources import open_source
 
 SOURCE = "conformance"

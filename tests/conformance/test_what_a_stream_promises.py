@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.kit import PastTransaction, Reading, Setup, by_thread, published
 
 from lowwater.records.positions import ORDER_MIN, Order
-from lowwater_extractor.source import Polled
+from lowwater_extractor.api import Polled
 
 
 def _work_and_read(reading: Reading, pieces: int = 8) -> None:

@@ -18,8 +18,8 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.records.positions import ORDER_MIN, Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.copy_rules import needs_copy
-from lowwater_extractor.source import Frame, Polled, Source, SourceTransaction
+from lowwater_extractor.api import Frame, Polled, Source, SourceTransaction
+from lowwater_extractor.snapshot.copy_rules import needs_copy
 from tests.differential.compare import plain
 from tests.differential.workload import Row, TableState
 from tests.versions import Versions

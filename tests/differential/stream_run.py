@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from lowwater.errors import LowwaterError, SourceLostError
-from lowwater_extractor.source import Stream
+from lowwater_extractor.api import Stream
 from lowwater_extractor.sources import open_source
 from tests.differential.model import Model
 from tests.differential.workload import Kind, State, Step, shown

@@ -22,7 +22,7 @@ import pytest
 from lowwater.errors import BusError, LakeError
 from lowwater.lake import Lake
 from lowwater.runtime.failpoints import FAIL_POINTS
-from lowwater_extractor.cursors import Cursors
+from lowwater_extractor.incremental.cursors import Cursors
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.verify import Decoder
 from tests.beside import beside

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lowwater.records.types import Abandon, Commit, Position
-from lowwater_extractor.sources.mysql.place import Place, Resume
+from lowwater_extractor.sources.mysql.position import Place, Resume
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.mysql import EmbeddedMysql
 from lowwater_fleet.mysql_install import FLAVOURS, Flavour

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 import pytest
 
 from lowwater.records.types import Abandon, Commit, Position
-from lowwater_extractor.sources.postgres.lsn import Lsn, parse_lsn
-from lowwater_extractor.sources.postgres.resume import Resume
+from lowwater_extractor.sources.postgres.position import Resume
+from lowwater_extractor.sources.postgres.wire.lsn import Lsn, parse_lsn
 from lowwater_fleet.kafka import EmbeddedKafka
 from lowwater_fleet.postgres import EmbeddedPostgres
 from tests.harness import wait_until

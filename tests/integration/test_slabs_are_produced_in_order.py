@@ -13,9 +13,9 @@ from lowwater.kafka.admin import Admin
 from lowwater.kafka.consumer import read_to_end
 from lowwater.kafka.topics import Topic
 from lowwater.runtime.config import KafkaConfig
-from lowwater_extractor import slab_producer
-from lowwater_extractor.slab import Slab
-from lowwater_extractor.slab_producer import SlabProducer
+from lowwater_extractor._native.slab import Slab
+from lowwater_extractor.publish import slab_producer
+from lowwater_extractor.publish.slab_producer import SlabProducer
 from lowwater_fleet.kafka import EmbeddedKafka
 
 HEADER = b"\0\0\0\x27\x10"

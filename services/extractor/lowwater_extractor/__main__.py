@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from lowwater.runtime.service import run_service
-from lowwater_extractor.ask import ask
 from lowwater_extractor.check import check
-from lowwater_extractor.reset import reset
-from lowwater_extractor.runtime import Extractor
+from lowwater_extractor.rpc_server import ask
+from lowwater_extractor.session.loop import Extractor
+from lowwater_extractor.session.reset import reset
 
 
 def main() -> None:

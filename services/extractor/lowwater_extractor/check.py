@@ -9,7 +9,7 @@ import sys
 from lowwater.errors import LowwaterError
 from lowwater.runtime import config
 from lowwater.runtime.service import EXIT_ERROR, EXIT_STOPPED
-from lowwater_extractor.source import Check
+from lowwater_extractor.api import Check
 from lowwater_extractor.sources import open_source
 
 

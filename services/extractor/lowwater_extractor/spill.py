@@ -16,8 +16,8 @@ from zlib import crc32
 
 from lowwater.records.wire import HEADER_SIZE
 from lowwater.runtime.scratch import Scratch, damaged, disk_errors
+from lowwater_extractor.api import Frame
 from lowwater_extractor.metrics import SPILL_BYTES, SPILLED_BYTES
-from lowwater_extractor.source import Frame
 
 #: rows, and a number for each where the source needs one
 Segment = tuple[list[bytes], list[int]]

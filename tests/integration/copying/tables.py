@@ -18,9 +18,9 @@ from lowwater.lake.schema.columns import lake_table
 from lowwater.records.ids import SchemaId
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
-from lowwater_extractor.sources.postgres.read import CopyColumn
-from lowwater_extractor.sources.postgres.text_values import SESSION_SETTINGS
+from lowwater_extractor.sources.postgres.snapshot.read import CopyColumn
 from lowwater_extractor.sources.postgres.types import column_type
+from lowwater_extractor.sources.postgres.wire.text_values import SESSION_SETTINGS
 
 NO_RULES = ColumnRules()
 

@@ -13,9 +13,9 @@ from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.errors import CodecError, SnapshotGoneError, SourceLostError
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.sources.postgres.chunks import Bounds, BoundsKind, plan_chunks
-from lowwater_extractor.sources.postgres.copy_columns import read_planned
-from lowwater_extractor.sources.postgres.read import read_chunk
+from lowwater_extractor.sources.postgres.snapshot.chunks import Bounds, BoundsKind, plan_chunks
+from lowwater_extractor.sources.postgres.snapshot.copy_columns import read_planned
+from lowwater_extractor.sources.postgres.snapshot.read import read_chunk
 
 #: PostgreSQL type → values as SQL
 TYPES: dict[str, list[str]] = {

@@ -12,7 +12,7 @@ from tests.integration.mongodb.reading import Read, copied
 from tests.versions import Change
 
 from lowwater.records.positions import Order
-from lowwater_extractor.source import Frame
+from lowwater_extractor.api import Frame
 
 Document = dict[str, Any]
 

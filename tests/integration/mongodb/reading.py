@@ -17,9 +17,9 @@ from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules, published
 from lowwater.records.positions import ORDER_MAX, Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.source import SourceTransaction, StaleTable, ThreadMark
+from lowwater_extractor.api import SourceTransaction, StaleTable, ThreadMark
 from lowwater_extractor.sources import open_source
-from lowwater_extractor.sources.mongodb.server import log_end
+from lowwater_extractor.sources.mongodb.catalogue import log_end
 from lowwater_extractor.sources.mongodb.source import MongoDB
 from lowwater_extractor.sources.mongodb.stream import MongoStream
 

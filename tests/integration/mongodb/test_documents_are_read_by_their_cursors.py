@@ -14,8 +14,8 @@ from tests.mongodb import MongoDatabase
 from tests.versions import Versions
 
 from lowwater.errors import StartRefusedError
-from lowwater_extractor.incremental import IncrementalStream, Look
-from lowwater_extractor.source import SourceTransaction, ThreadMark
+from lowwater_extractor.api import SourceTransaction, ThreadMark
+from lowwater_extractor.incremental.stream import IncrementalStream, Look
 
 WAIT_SECONDS = 30.0
 

@@ -18,9 +18,9 @@ from tests.unit.mongodb.documents import VALUES
 
 from lowwater.codec.table import INT64
 from lowwater.errors import IncarnationError, LogGapError, LogUnknownError, SourceError, StartRefusedError
-from lowwater_extractor.sources.mongodb.oplog import writes_without_event
-from lowwater_extractor.sources.mongodb.server import log_end
-from lowwater_extractor.sources.mongodb.tokens import ClusterTime
+from lowwater_extractor.sources.mongodb.catalogue import log_end
+from lowwater_extractor.sources.mongodb.position import ClusterTime
+from lowwater_extractor.sources.mongodb.wire.oplog import writes_without_event
 
 ODD: list[dict[str, Any]] = [
     {"": 1, "a.b": 2, "$c": 3, "_gsn": 4, "_rest": 5, "_op": "x", "é": 6, "A": 1, "a": 2},

@@ -14,7 +14,7 @@ from tests.mongodb import MongoDatabase, NewMongo
 
 from lowwater.errors import SourceLostError
 from lowwater.records.positions import Order
-from lowwater_extractor.source import SourceTransaction
+from lowwater_extractor.api import SourceTransaction
 
 
 def test_a_transaction_is_one_and_what_is_aborted_never_comes(mongo: MongoDatabase) -> None:

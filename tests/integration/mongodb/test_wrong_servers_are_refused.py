@@ -14,7 +14,7 @@ from tests.mongodb import MongoDatabase, NewMongo
 from tests.versions import Versions
 
 from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
-from lowwater_extractor.source import Check
+from lowwater_extractor.api import Check
 from lowwater_extractor.sources import open_source
 
 

@@ -13,7 +13,7 @@ from lowwater.codec.rules import ColumnRules, published
 from lowwater.lake.schema.columns import lake_table
 from lowwater.records.positions import ORDER_MAX, ORDER_MIN
 from lowwater.records.types import Chunk
-from lowwater_extractor.source import PlannedTable
+from lowwater_extractor.api import PlannedTable
 from lowwater_extractor.sources.mysql.source import Mysql
 
 

@@ -13,7 +13,7 @@ from tests.mysql import MysqlDatabase
 from tests.versions import Change, Transactions, Versions
 
 from lowwater.records.positions import Order
-from lowwater_extractor.source import SourceTransaction, Stream, ThreadMark
+from lowwater_extractor.api import SourceTransaction, Stream, ThreadMark
 from lowwater_extractor.sources import open_source
 from lowwater_extractor.sources.mysql.source import Mysql
 

@@ -13,7 +13,7 @@ from tests.integration.mysql.reading import Read, reading, source_of
 from tests.mysql import NEWEST_FIRST, MysqlDatabase, NewMysql, connect, run
 
 from lowwater.errors import IncarnationError, LogGapError, SourceError, SourceLostError, StartRefusedError
-from lowwater_extractor.sources.mysql.place import Ahead, Resume
+from lowwater_extractor.sources.mysql.position import Ahead, Resume
 from lowwater_extractor.sources.mysql.setup import AHEAD
 from lowwater_fleet.mysql import EmbeddedMysql
 from lowwater_fleet.mysql_install import Flavour, is_mariadb

@@ -13,7 +13,7 @@ from tests.mysql import MYSQLS, MysqlDatabase, run
 
 from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.errors import SnapshotGoneError, SourceLostError, StartRefusedError
-from lowwater_extractor.sources.mysql.chunks import Bounds
+from lowwater_extractor.sources.mysql.snapshot.chunks import Bounds
 
 _KEYS = {
     "numbers": ("id int", "id", "{n} * 3 - 500"),

@@ -10,7 +10,7 @@ from tests.integration.mysql.reading import Read, reading
 from tests.mysql import MARIADBS, MYSQLS, MysqlDatabase, run
 
 from lowwater.errors import LogGapError, LogUnknownError, SourceLostError, StartRefusedError
-from lowwater_extractor.sources.mysql.place import Resume
+from lowwater_extractor.sources.mysql.position import Resume
 
 _ONLY_MYSQL = pytest.mark.parametrize("mysql_server", MYSQLS, indirect=True)
 _ONLY_MARIADB = pytest.mark.parametrize("mysql_server", MARIADBS, indirect=True)

@@ -15,7 +15,7 @@ from tests.mysql import MARIADBS, MYSQLS, MysqlDatabase
 from tests.unit.mysql.binlog import NoServer
 
 from lowwater.errors import CodecError
-from lowwater_extractor.sources.mysql.charsets import Decoders
+from lowwater_extractor.sources.mysql.wire.charsets import Decoders
 
 _DAY_US = 86_400_000_000
 _POINT = struct.pack("<IBIdd", 4326, 1, 1, 1.5, -2.5)

@@ -22,10 +22,10 @@ from lowwater_extractor.sources import open_source
 from lowwater_extractor.sources.oracle.checks import check_source
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import OracleDatabase
+from lowwater_extractor.sources.oracle.dictionary.query import SqlDictionary
 from lowwater_extractor.sources.oracle.discovery import Discovery
 from lowwater_extractor.sources.oracle.logminer.stream import LogMinerStream, open_stream
 from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
-from lowwater_extractor.sources.oracle.sql_dictionary import SqlDictionary
 
 IMAGE = os.environ.get("LOWWATER_ORACLE_IMAGE", "gvenzl/oracle-free:23-slim-faststart")
 PDB = "FREEPDB1"

@@ -13,7 +13,7 @@ from tests.postgres import Database
 from tests.versions import Change, Transactions, Versions
 
 from lowwater.records.positions import Order
-from lowwater_extractor.source import SourceTransaction, Stream, ThreadMark
+from lowwater_extractor.api import SourceTransaction, Stream, ThreadMark
 from lowwater_extractor.sources import open_source
 from lowwater_extractor.sources.postgres.source import Postgres
 from lowwater_extractor.sources.postgres.stream import PostgresStream

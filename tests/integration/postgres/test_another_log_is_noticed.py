@@ -14,7 +14,7 @@ from tests.integration.postgres.reading import Read, reading, source_of
 from tests.postgres import NEWEST_FIRST, Database, NewPostgres
 
 from lowwater.errors import IncarnationError, LogGapError
-from lowwater_extractor.sources.postgres.resume import Resume
+from lowwater_extractor.sources.postgres.position import Resume
 from lowwater_fleet.postgres import EmbeddedPostgres
 
 #: so that a server's files are of one moment once it has stopped

@@ -12,7 +12,7 @@ from tests.integration.postgres.reading import reading, stream_large_ones
 from tests.postgres import Database, NewPostgres
 from tests.versions import Change
 
-from lowwater_extractor.source import SourceTransaction
+from lowwater_extractor.api import SourceTransaction
 
 ROWS = 1500
 

@@ -17,7 +17,7 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.errors import StartRefusedError
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.source import WindowStream
+from lowwater_extractor.api import WindowStream
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 

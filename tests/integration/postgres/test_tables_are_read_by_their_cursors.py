@@ -16,7 +16,7 @@ from tests.integration.postgres.syncing import syncing
 from tests.postgres import Database, NewPostgres
 
 from lowwater.errors import CodecError, SourceLostError
-from lowwater_extractor.sources.postgres.incremental import identity
+from lowwater_extractor.sources.postgres.cursor.stream import identity
 from lowwater_fleet.postgres import EmbeddedPostgres
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)

@@ -10,7 +10,7 @@ from tests.integration.postgres.test_what_the_log_does_not_tell import PARTS, TW
 from tests.postgres import Database
 
 from lowwater.errors import LogGapError, SourceError, StartRefusedError
-from lowwater_extractor.sources.postgres import watch
+from lowwater_extractor.sources.postgres.catalogue_watch import watch
 
 
 def test_replica_identity_nothing_stops_the_source_by_name(database: Database) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.postgres.reading import Read, reading
 from tests.postgres import Database
 
-from lowwater_extractor.sources.postgres import digest
+from lowwater_extractor.sources.postgres.catalogue_watch import digest
 
 PARTS = """
     CREATE TABLE p (id int PRIMARY KEY, n int) PARTITION BY RANGE (id);

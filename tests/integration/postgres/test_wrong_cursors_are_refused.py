@@ -12,7 +12,7 @@ from tests.postgres import Database
 
 from lowwater.errors import ConfigError, StartRefusedError
 from lowwater_extractor.sources import open_source
-from lowwater_extractor.sources.postgres.incremental import identity
+from lowwater_extractor.sources.postgres.cursor.stream import identity
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 

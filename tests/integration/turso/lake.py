@@ -15,8 +15,8 @@ from lowwater.codec.table import TableSchema
 from lowwater.codec.varint import long
 from lowwater.records.positions import Order
 from lowwater.records.wire import schema_id_of
-from lowwater_extractor.copy_rules import needs_copy
-from lowwater_extractor.source import Frame
+from lowwater_extractor.api import Frame
+from lowwater_extractor.snapshot.copy_rules import needs_copy
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ from tests.turso_file import TursoFile
 
 from lowwater.errors import CodecError, StartRefusedError
 from lowwater.records.positions import Order
-from lowwater_extractor.source import Stream, WindowStream
+from lowwater_extractor.api import Stream, WindowStream
 
 T = "CREATE TABLE t (id INTEGER PRIMARY KEY, stamp, note TEXT)"
 

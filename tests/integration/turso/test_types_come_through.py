@@ -15,8 +15,8 @@ from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.errors import CodecError, LogGapError, SnapshotGoneError
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.sources.turso import read
-from lowwater_extractor.sources.turso.captured import COMMIT_MINOR
+from lowwater_extractor.sources.turso.relations import COMMIT_MINOR
+from lowwater_extractor.sources.turso.snapshot import read
 
 TABLE = (
     "CREATE TABLE v (id INTEGER PRIMARY KEY, i BIGINT, r REAL, t TEXT, b BLOB, n NUMERIC, x, d DATETIME,"

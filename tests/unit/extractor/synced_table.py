@@ -15,11 +15,11 @@ from lowwater.records.codec import decode_commit
 from lowwater.records.types import Abandon, Commit, Position
 from lowwater.records.wire import HEADER_SIZE
 from lowwater.runtime.config import BatchConfig
-from lowwater_extractor.clock import SourceClock
-from lowwater_extractor.cursors import LOWEST, Bound, Cursors, Range, TableCursor
-from lowwater_extractor.incremental import IncrementalStream, Look, Pace
-from lowwater_extractor.publish import Publisher
-from lowwater_extractor.source import ThreadMark
+from lowwater_extractor.api import ThreadMark
+from lowwater_extractor.incremental.cursors import LOWEST, Bound, Cursors, Range, TableCursor
+from lowwater_extractor.incremental.stream import IncrementalStream, Look, Pace
+from lowwater_extractor.publish.publisher import Publisher
+from lowwater_extractor.session.clock import SourceClock
 
 TABLE = "s.t"
 HEADER = b"\x00\x00\x00\x27\x10"

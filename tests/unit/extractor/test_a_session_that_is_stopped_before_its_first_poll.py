@@ -5,8 +5,8 @@ from __future__ import annotations
 from unittest.mock import MagicMock
 
 from lowwater.records.positions import Order
-from lowwater_extractor.runtime import _Session
-from lowwater_extractor.source import ThreadMark, ThreadState
+from lowwater_extractor.api import ThreadMark, ThreadState
+from lowwater_extractor.session.loop import _Session
 
 
 def _ended(marks: dict[int, ThreadMark]) -> MagicMock:

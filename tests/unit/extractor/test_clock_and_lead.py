@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.records.positions import Order
-from lowwater_extractor.clock import SourceClock
-from lowwater_extractor.lead import LeadLimit
+from lowwater_extractor.session.clock import SourceClock
+from lowwater_extractor.session.lead_limit import LeadLimit
 
 SECOND = 1_000_000
 

@@ -11,8 +11,8 @@ from lowwater.records.ids import SchemaId
 from lowwater.records.positions import Order
 from lowwater.records.types import CopyRequest, TableCopy
 from lowwater.records.wire import header
-from lowwater_extractor.copies import Copies
-from lowwater_extractor.source import PlannedTable
+from lowwater_extractor.api import PlannedTable
+from lowwater_extractor.snapshot.copies import Copies
 
 TABLE = TableSchema("db", "n", "t", 1, (Column("id", INT64),), ("id",))
 NAME = TABLE.full_name

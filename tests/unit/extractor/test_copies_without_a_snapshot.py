@@ -13,9 +13,7 @@ from lowwater.records.ids import SchemaId
 from lowwater.records.positions import ORDER_MAX, ORDER_MIN, Order
 from lowwater.records.types import Chunk, TableCopy
 from lowwater.records.wire import header
-from lowwater_extractor.copies import Copies
-from lowwater_extractor.encoders import RegisteredEncoders
-from lowwater_extractor.source import (
+from lowwater_extractor.api import (
     PlannedTable,
     SeenVersions,
     Source,
@@ -25,7 +23,9 @@ from lowwater_extractor.source import (
     ThreadMark,
     ThreadState,
 )
-from lowwater_extractor.stale import put_in_front
+from lowwater_extractor.encoders import RegisteredEncoders
+from lowwater_extractor.snapshot.copies import Copies
+from lowwater_extractor.snapshot.stale import put_in_front
 
 HEADERS = {"Copied": b"h", "Stale": b"s"}
 TABLE = TableSchema("s", "n", "t", 1, (Column("id", INT32),), ("id",))

@@ -7,7 +7,7 @@ import pytest
 from lowwater.codec.table import INT32, Column, TableSchema
 from lowwater.records.positions import Order
 from lowwater.records.types import TableCopy
-from lowwater_extractor.copy_rules import given_up_tables, needs_copy, wanted_tables
+from lowwater_extractor.snapshot.copy_rules import given_up_tables, needs_copy, wanted_tables
 
 AT = Order.mark(5)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lowwater.errors import CodecError
 from lowwater.records.positions import Order
-from lowwater_extractor.cursors import LOWEST, Bound, Cursors, Range, Settling, TableCursor
+from lowwater_extractor.incremental.cursors import LOWEST, Bound, Cursors, Range, Settling, TableCursor
 
 A, B = ("updated_at", "id"), ("id",)
 START = Cursors(100, {"s.a": TableCursor(A, ("10", "1")), "s.b": TableCursor(B)})

@@ -25,7 +25,7 @@ from tests.unit.extractor.test_publisher import CODEC, Broker
 
 from lowwater.records.positions import Order
 from lowwater.records.types import Abandon
-from lowwater_extractor.cursors import LOWEST, Cursors, TableCursor
+from lowwater_extractor.incremental.cursors import LOWEST, Cursors, TableCursor
 
 # -- the recovery table ----------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from lowwater.errors import CodecError, StartRefusedError
 from lowwater.records.positions import Order
-from lowwater_extractor.cursors import Cursors
+from lowwater_extractor.incremental.cursors import Cursors
 from lowwater_extractor.modes import Mode, ModesConfig, mode_of, refuse_other_mode
-from lowwater_extractor.refresh import RefreshStream
+from lowwater_extractor.snapshot.refresh import RefreshStream
 from lowwater_extractor.sources import KINDS, source_class
 
 CURSOR = {"primary": "at"}

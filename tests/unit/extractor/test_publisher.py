@@ -18,11 +18,11 @@ from lowwater.records.positions import ORDER_MIN, Order
 from lowwater.records.types import Abandon, Commit, InProgress, Mark, Position
 from lowwater.records.wire import HEADER_SIZE
 from lowwater.runtime.config import BatchConfig
-from lowwater_extractor.clock import SourceClock
-from lowwater_extractor.frames import Frames
-from lowwater_extractor.publish import Publisher
-from lowwater_extractor.slab import Slab
-from lowwater_extractor.source import Frame, SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor._native.frames import Frames
+from lowwater_extractor._native.slab import Slab
+from lowwater_extractor.api import Frame, SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor.publish.publisher import Publisher
+from lowwater_extractor.session.clock import SourceClock
 
 PARTITIONS = 3
 CHANGES, POSITIONS = topics.changes("rac"), topics.positions("rac")

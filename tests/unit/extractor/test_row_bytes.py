@@ -23,18 +23,19 @@ from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.codec.table import Column, Kind, TableSchema
 from lowwater.errors import LogUnknownError, LowwaterError
 from lowwater.records.ids import SchemaId
-from lowwater_extractor import row_bytes, row_program
-from lowwater_extractor.frames import Frames
+from lowwater_extractor import row_program
+from lowwater_extractor._native import row_bytes
+from lowwater_extractor._native.frames import Frames
+from lowwater_extractor.api import Frame
 from lowwater_extractor.row_program import Program, What
-from lowwater_extractor.source import Frame
-from lowwater_extractor.sources.mysql import table_map as tm
-from lowwater_extractor.sources.mysql.charsets import Decoders
 from lowwater_extractor.sources.mysql.relations import Relation
-from lowwater_extractor.sources.mysql.table_map import WireColumn
 from lowwater_extractor.sources.mysql.types import Wanted, column_code
-from lowwater_extractor.sources.turso.captured import Captured, CapturedMaker
+from lowwater_extractor.sources.mysql.wire import table_map as tm
+from lowwater_extractor.sources.mysql.wire.charsets import Decoders
+from lowwater_extractor.sources.mysql.wire.table_map import WireColumn
 from lowwater_extractor.sources.turso.config import TursoConfig
-from lowwater_extractor.sources.turso.definitions import Cell, CellType, Definition
+from lowwater_extractor.sources.turso.relations import Captured, CapturedMaker
+from lowwater_extractor.sources.turso.schema.definitions import Cell, CellType, Definition
 
 PLAIN = plain_form(row_bytes.__name__)
 HEADER = b"\0\0\0\0\7"

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.plain_form import plain_form
 
 from lowwater.codec.varint import long
-from lowwater_extractor import frames as frames_module
-from lowwater_extractor import slab
-from lowwater_extractor.source import Frame
+from lowwater_extractor._native import frames as frames_module
+from lowwater_extractor._native import slab
+from lowwater_extractor.api import Frame
 
 PLAIN, PLAIN_FRAMES = plain_form(slab.__name__), plain_form(frames_module.__name__)
 FORMS = pytest.mark.parametrize("form", [slab, PLAIN], ids=["compiled", "plain"])

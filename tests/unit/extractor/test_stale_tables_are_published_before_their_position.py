@@ -8,8 +8,8 @@ import pytest
 
 from lowwater.records.positions import Order
 from lowwater.records.types import Wanted
-from lowwater_extractor.runtime import _Session
-from lowwater_extractor.source import Polled, ThreadMark, ThreadState
+from lowwater_extractor.api import Polled, ThreadMark, ThreadState
+from lowwater_extractor.session.loop import _Session
 
 
 def _committed(is_pending: bool) -> ThreadMark:

@@ -9,8 +9,8 @@ from typing import Any
 from lowwater.codec.table import INT64, Column, TableSchema
 from lowwater.records.positions import Order
 from lowwater.records.types import Stale, TableCopy
-from lowwater_extractor.copies import Copies
-from lowwater_extractor.stale import control_frame
+from lowwater_extractor.snapshot.copies import Copies
+from lowwater_extractor.snapshot.stale import control_frame
 
 TABLE = TableSchema("db", "n", "t", 1, (Column("id", INT64),), ("id",))
 HEADERS = {"Copied": b"h", "Stale": b"s"}

@@ -13,8 +13,8 @@ from lowwater.records.ids import SchemaId
 from lowwater.records.positions import Order
 from lowwater.records.types import CopyRequest, TableCopy
 from lowwater.records.wire import header
-from lowwater_extractor.copies import Copies
-from lowwater_extractor.source import PlannedTable, SeenVersions, StaleTable
+from lowwater_extractor.api import PlannedTable, SeenVersions, StaleTable
+from lowwater_extractor.snapshot.copies import Copies
 
 V1 = TableSchema("db", "n", "t", 1, (Column("id", INT64), Column("a", INT64)), ("id",))
 V2 = TableSchema("db", "n", "t", 2, (Column("id", INT64), Column("b", INT64)), ("id",))

@@ -17,7 +17,7 @@ from lowwater.lake.chain.manifest import ATTEMPTS, CopiedTables, File, Kind, Lay
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
 from lowwater.runtime.times import now_us
-from lowwater_extractor.sources.postgres.chunks import (
+from lowwater_extractor.sources.postgres.snapshot.chunks import (
     BYTES_PER_CHUNK_MAX,
     KEY_CHUNKS_MAX,
     Bounds,

@@ -18,12 +18,12 @@ from tests.unit.mongodb.documents import encode, event, token
 from lowwater.codec.rules import ColumnRules
 from lowwater.errors import CodecError, LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError
 from lowwater.records.positions import Order
-from lowwater_extractor.sources.mongodb.assemble import Assembler
+from lowwater_extractor.sources.mongodb.assembler import Assembler
 from lowwater_extractor.sources.mongodb.config import MongoConfig
-from lowwater_extractor.sources.mongodb.events import read_reply
+from lowwater_extractor.sources.mongodb.position import ClusterTime, Resume, time_of
+from lowwater_extractor.sources.mongodb.relations import Shapes
 from lowwater_extractor.sources.mongodb.stream import CapturedTables
-from lowwater_extractor.sources.mongodb.tables import Shapes
-from lowwater_extractor.sources.mongodb.tokens import ClusterTime, Resume, time_of
+from lowwater_extractor.sources.mongodb.wire.events import read_reply
 from lowwater_extractor.spill import SpillSpace
 
 CONFIG = MongoConfig(hosts=["h"], replica_set="r", tables=["shop.*"])

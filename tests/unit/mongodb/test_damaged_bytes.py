@@ -12,10 +12,10 @@ from tests.unit.mongodb.documents import BY_HAND, VALUES, document, element, enc
 from tests.unit.mongodb.test_assembly import Reading
 
 from lowwater.errors import CodecError, LogCorruptError, LowwaterError, SourceError
-from lowwater_extractor.sources.mongodb import raw_bson as rb
 from lowwater_extractor.sources.mongodb.connect import named_errors
-from lowwater_extractor.sources.mongodb.events import read_reply
 from lowwater_extractor.sources.mongodb.shapes import Hidden, RowReader, Shape
+from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
+from lowwater_extractor.sources.mongodb.wire.events import read_reply
 
 WHOLE = {name: value for name, value, _ in VALUES}
 REPLY = {

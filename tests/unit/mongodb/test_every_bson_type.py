@@ -16,10 +16,10 @@ from bson.int64 import Int64
 from tests.unit.mongodb.documents import BY_HAND, OID, VALUES, document, element, encode
 
 from lowwater.errors import LogCorruptError
-from lowwater_extractor.sources.mongodb import extended
-from lowwater_extractor.sources.mongodb import raw_bson as rb
-from lowwater_extractor.sources.mongodb.field_types import FieldType, type_of
 from lowwater_extractor.sources.mongodb.shapes import Hidden, RowReader, Shape
+from lowwater_extractor.sources.mongodb.types import FieldType, type_of
+from lowwater_extractor.sources.mongodb.wire import extended_json as extended
+from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
 
 _READ = json_util.JSONOptions(
     json_mode=json_util.JSONMode.CANONICAL, datetime_conversion=DatetimeConversion.DATETIME_AUTO

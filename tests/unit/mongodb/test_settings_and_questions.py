@@ -11,13 +11,13 @@ from bson.int64 import Int64
 from bson.objectid import ObjectId
 from pydantic import ValidationError
 
-from lowwater_extractor.cursors import LOWEST, Range
-from lowwater_extractor.sources.mongodb import cursor_queries as cq
-from lowwater_extractor.sources.mongodb.change_cursor import pipeline_of
-from lowwater_extractor.sources.mongodb.chunks import Bounds
+from lowwater_extractor.incremental.cursors import LOWEST, Range
 from lowwater_extractor.sources.mongodb.config import FieldCursorConfig, MongoConfig
-from lowwater_extractor.sources.mongodb.field_types import FieldType
+from lowwater_extractor.sources.mongodb.cursor import query as cq
 from lowwater_extractor.sources.mongodb.shapes import Shape
+from lowwater_extractor.sources.mongodb.snapshot.chunks import Bounds
+from lowwater_extractor.sources.mongodb.types import FieldType
+from lowwater_extractor.sources.mongodb.wire.change_cursor import pipeline_of
 
 GOOD: dict[str, Any] = {"hosts": ["h:1"], "replica_set": "r", "tables": ["d.c"]}
 CURSOR = FieldCursorConfig(primary="at")

@@ -16,12 +16,12 @@ from tests.unit.mongodb.documents import BY_HAND, OID, VALUES, document, element
 
 from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.errors import CodecError, ConfigError
-from lowwater_extractor.sources.mongodb import extended
-from lowwater_extractor.sources.mongodb import raw_bson as rb
 from lowwater_extractor.sources.mongodb.config import MongoConfig
-from lowwater_extractor.sources.mongodb.field_types import CONVERTS, FieldType
+from lowwater_extractor.sources.mongodb.relations import Shapes, refuse_nested_rules
 from lowwater_extractor.sources.mongodb.shapes import Grows, Hidden, RowReader, Shape
-from lowwater_extractor.sources.mongodb.tables import Shapes, refuse_nested_rules
+from lowwater_extractor.sources.mongodb.types import CONVERTS, FieldType
+from lowwater_extractor.sources.mongodb.wire import extended_json as extended
+from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
 
 NAMES = st.sampled_from(["a", "b", "A", "ä.x", "", "_rest", "_op", "$x", "n" * 201])
 SOME = st.one_of(

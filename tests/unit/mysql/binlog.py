@@ -13,14 +13,14 @@ from tests.conformance.kit import PastTransaction, read
 from tests.versions import Versions
 
 from lowwater_extractor.modes import is_wanted
-from lowwater_extractor.sources.mysql import events as ev
-from lowwater_extractor.sources.mysql import table_map as tm
-from lowwater_extractor.sources.mysql.assemble import Assembler
-from lowwater_extractor.sources.mysql.charsets import Decoders
-from lowwater_extractor.sources.mysql.place import Place, Resume
+from lowwater_extractor.sources.mysql.assembler import Assembler
+from lowwater_extractor.sources.mysql.position import Place, Resume
 from lowwater_extractor.sources.mysql.relations import RelationMaker
-from lowwater_extractor.sources.mysql.table_map import TableMap, WireColumn
 from lowwater_extractor.sources.mysql.types import Wanted
+from lowwater_extractor.sources.mysql.wire import events as ev
+from lowwater_extractor.sources.mysql.wire import table_map as tm
+from lowwater_extractor.sources.mysql.wire.charsets import Decoders
+from lowwater_extractor.sources.mysql.wire.table_map import TableMap, WireColumn
 from lowwater_extractor.spill import SpillSpace
 
 SERVER = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")

@@ -13,9 +13,9 @@ from tests.unit.mysql.binlog import ITEMS, SECONDS, SERVER, UTF8MB4, Fed, Log, i
 
 from lowwater.errors import CodecError, LogCorruptError, LogGapError, LogUnknownError
 from lowwater.records.positions import Order
-from lowwater_extractor.sources.mysql import events as ev
-from lowwater_extractor.sources.mysql import table_map as tm
-from lowwater_extractor.sources.mysql.place import Ahead, Place, Resume
+from lowwater_extractor.sources.mysql.position import Ahead, Place, Resume
+from lowwater_extractor.sources.mysql.wire import events as ev
+from lowwater_extractor.sources.mysql.wire import table_map as tm
 
 
 def _inserted(log: Log, number: int, *, gtid: int | None = None) -> str:

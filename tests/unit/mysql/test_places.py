@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowwater.errors import CodecError
-from lowwater_extractor.cursors import LOWEST, Range
-from lowwater_extractor.sources.mysql import chunks, cursor_sql
-from lowwater_extractor.sources.mysql import table_map as tm
-from lowwater_extractor.sources.mysql.chunks import Bounds
-from lowwater_extractor.sources.mysql.gtid import GtidPosition, GtidSet
-from lowwater_extractor.sources.mysql.place import Ahead, Place, Resume
-from lowwater_extractor.sources.mysql.split import split, split_events
-from lowwater_extractor.sources.mysql.table_map import WireColumn
+from lowwater_extractor.incremental.cursors import LOWEST, Range
+from lowwater_extractor.sources.mysql.cursor import query as cursor_sql
+from lowwater_extractor.sources.mysql.position import Ahead, Place, Resume
+from lowwater_extractor.sources.mysql.snapshot import chunks
+from lowwater_extractor.sources.mysql.snapshot.chunks import Bounds
+from lowwater_extractor.sources.mysql.wire import table_map as tm
+from lowwater_extractor.sources.mysql.wire._native.split import split, split_events
+from lowwater_extractor.sources.mysql.wire.gtid import GtidPosition, GtidSet
+from lowwater_extractor.sources.mysql.wire.table_map import WireColumn
 
 _A, _B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4350f323-7565-4e59-8763-4b1b83a0ce0e"
 

@@ -15,9 +15,9 @@ from tests.unit.mysql.binlog import ITEMS, UTF8MB4, Fed, Log, NoServer, column, 
 from tests.versions import Change
 
 from lowwater.errors import LogUnknownError
-from lowwater_extractor.sources.mysql import events as ev
-from lowwater_extractor.sources.mysql import table_map as tm
-from lowwater_extractor.sources.mysql.table_map import TableMap
+from lowwater_extractor.sources.mysql.wire import events as ev
+from lowwater_extractor.sources.mysql.wire import table_map as tm
+from lowwater_extractor.sources.mysql.wire.table_map import TableMap
 
 
 class Sort(NamedTuple):

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.mysql.binlog import Fed, Log, row, table_map
 
 from lowwater.errors import CodecError, LogUnknownError
-from lowwater_extractor.sources.mysql import binary_values as bv
-from lowwater_extractor.sources.mysql import table_map as tm
+from lowwater_extractor.sources.mysql.wire import binary_values as bv
+from lowwater_extractor.sources.mysql.wire import table_map as tm
 
 _TYPES = [(tm.LONG, b""), (tm.YEAR, b""), (tm.LONG, b""), (tm.LONG, b""), (tm.SHORT, b"")]
 _NAMES = ["pk", "y", "n", "u", "s"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lowwater_extractor.sources.mysql.effects import KEY_CHANGED, Effect, ForeignKey, emptied, moved
-from lowwater_extractor.sources.mysql.statements import What, Xid, classify
-from lowwater_extractor.sources.mysql.tokens import Kind, NotUnderstoodError, SqlMode, tokens
+from lowwater_extractor.sources.mysql.ddl.effects import KEY_CHANGED, Effect, ForeignKey, emptied, moved
+from lowwater_extractor.sources.mysql.ddl.statements import What, Xid, classify
+from lowwater_extractor.sources.mysql.ddl.tokens import Kind, NotUnderstoodError, SqlMode, tokens
 
 
 @pytest.mark.parametrize(

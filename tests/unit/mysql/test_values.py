@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.unit.mysql.binlog import NoServer
 
 from lowwater.errors import CodecError
-from lowwater_extractor.sources.mysql import binary_values as bv
-from lowwater_extractor.sources.mysql import json_values as jv
-from lowwater_extractor.sources.mysql import text_values as tv
-from lowwater_extractor.sources.mysql.charsets import Decoders
+from lowwater_extractor.sources.mysql.snapshot import text_values as tv
+from lowwater_extractor.sources.mysql.wire import binary_values as bv
+from lowwater_extractor.sources.mysql.wire import json_values as jv
+from lowwater_extractor.sources.mysql.wire.charsets import Decoders
 
 _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _DAY_US = 86_400_000_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.simulated_oracle import Rows, SimulatedOracle
 
 from lowwater_extractor.sources.oracle import checks as c
-from lowwater_extractor.sources.oracle import sql_dictionary as q
-from lowwater_extractor.sources.oracle.columns import OracleType as T
+from lowwater_extractor.sources.oracle.dictionary import query as q
 from lowwater_extractor.sources.oracle.discovery import SQL_VERSION
 from lowwater_extractor.sources.oracle.supplemental import SQL_SUPPLEMENTAL
+from lowwater_extractor.sources.oracle.types import OracleType as T
 
 HIDDEN_AND_GENERATED = 0x20 | 0x100
 VIRTUAL = 0x10000 | 0x8 | HIDDEN_AND_GENERATED

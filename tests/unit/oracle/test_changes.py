@@ -21,15 +21,15 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.errors import CodecError, LogUnknownError, LowwaterError
 from lowwater.records.ids import SchemaId
-from lowwater_extractor.source import Frame
-from lowwater_extractor.sources.oracle import pairs
-from lowwater_extractor.sources.oracle.changes import Changes, FrameMaker
-from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
-from lowwater_extractor.sources.oracle.dictionary import Dictionary, TableVersion
-from lowwater_extractor.sources.oracle.quick_rows import Quicks, quicks
-from lowwater_extractor.sources.oracle.rows import Joiner
-from lowwater_extractor.sources.oracle.table_rows import TableRows
-from lowwater_extractor.sources.oracle.value_writing import encode_number, encoder
+from lowwater_extractor.api import Frame
+from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary, TableVersion
+from lowwater_extractor.sources.oracle.rows import pairs
+from lowwater_extractor.sources.oracle.rows.changes import Changes, FrameMaker
+from lowwater_extractor.sources.oracle.rows.row_changes import Joiner
+from lowwater_extractor.sources.oracle.rows.row_decoder import TableRows
+from lowwater_extractor.sources.oracle.rows.row_decoder_fast import Quicks, quicks
+from lowwater_extractor.sources.oracle.rows.value_writing import encode_number, encoder
+from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 TS = 1_772_847_880_000_000
 Row = list[Any]

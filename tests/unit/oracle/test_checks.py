@@ -10,10 +10,10 @@ from tests.simulated_oracle import SimulatedOracle
 from tests.unit.oracle import catalogue
 
 from lowwater.errors import SourceError, SourceLostError
-from lowwater_extractor.source import Check
+from lowwater_extractor.api import Check
 from lowwater_extractor.sources.oracle import checks as c
-from lowwater_extractor.sources.oracle import sql_dictionary as q
 from lowwater_extractor.sources.oracle.config import OracleConfig
+from lowwater_extractor.sources.oracle.dictionary import query as q
 from lowwater_extractor.sources.oracle.discovery import SQL_VERSION
 from lowwater_extractor.sources.oracle.supplemental import SQL_SUPPLEMENTAL
 

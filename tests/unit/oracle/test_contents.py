@@ -17,14 +17,14 @@ from tests.simulated_oracle import ACCOUNTS, NO_ROW, SOURCE, Rows, SimulatedOrac
 from lowwater.codec.varint import long
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError
 from lowwater.records.wire import schema_id_of
-from lowwater_extractor.source import SourceTransaction
-from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
-from lowwater_extractor.sources.oracle.dictionary import TableVersion
-from lowwater_extractor.sources.oracle.lob_fetch import LobFetch
+from lowwater_extractor.api import SourceTransaction
+from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
 from lowwater_extractor.sources.oracle.logminer.changes import ChangeMaker
 from lowwater_extractor.sources.oracle.logminer.contents import OPERATIONS, Action, Joiner, Row, place_of, query
 from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
 from lowwater_extractor.sources.oracle.logminer.transactions import Assembler
+from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
+from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 from lowwater_extractor.spill import SpillSpace
 
 NOTES = TableVersion(

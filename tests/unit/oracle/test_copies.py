@@ -16,14 +16,14 @@ from lowwater.codec.rules import ColumnRules, Mask, published
 from lowwater.errors import CodecError, SnapshotGoneError
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.source import PlannedTable
-from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType, published_type
+from lowwater_extractor.api import PlannedTable
 from lowwater_extractor.sources.oracle.config import OracleConfig
-from lowwater_extractor.sources.oracle.copy_bounds import Bounds, Extent, cuts, pieces
-from lowwater_extractor.sources.oracle.copy_chunk import read_chunk
-from lowwater_extractor.sources.oracle.copy_view import ScnView
-from lowwater_extractor.sources.oracle.value_writing import encode_number, encoder, rowid_parts
-from lowwater_extractor.sources.oracle.values import decoder, rowid_text
+from lowwater_extractor.sources.oracle.rows.value_writing import encode_number, encoder, rowid_parts
+from lowwater_extractor.sources.oracle.rows.values import decoder, rowid_text
+from lowwater_extractor.sources.oracle.snapshot.chunks import Bounds, Extent, cuts, pieces
+from lowwater_extractor.sources.oracle.snapshot.read import read_chunk
+from lowwater_extractor.sources.oracle.snapshot.view import ScnView
+from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType, published_type
 
 SOURCE = "bank"
 T = OracleType

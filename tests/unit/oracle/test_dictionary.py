@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from lowwater.codec.table import Kind
 from lowwater.errors import ConfigError, LogUnknownError, StartRefusedError
-from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
-from lowwater_extractor.sources.oracle.dictionary import ALL, Dictionary, TableVersion, with_options
-from lowwater_extractor.sources.oracle.dictionary_file import from_json, load, save, table_to_json, to_json
+from lowwater_extractor.sources.oracle.dictionary.dictionary import ALL, Dictionary, TableVersion, with_options
+from lowwater_extractor.sources.oracle.dictionary.file import from_json, load, save, table_to_json, to_json
+from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 ID = OracleColumn("ID", 1, OracleType.NUMBER, 22, 9, 0, nullable=False)
 NAME = OracleColumn("NAME", 2, OracleType.VARCHAR2, 100, charset_form=1, charset="AL32UTF8")

@@ -9,11 +9,11 @@ import pytest
 from tests.simulated_oracle import SimulatedOracle
 
 from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
-from lowwater_extractor.source import ThreadState
+from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle import discovery as d
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.discovery import SQL_VERSION, DatabaseLogs, Discovery
-from lowwater_extractor.sources.oracle.look import txid_text, xid_of
+from lowwater_extractor.sources.oracle.thread_snapshot import txid_text, xid_of
 
 
 def config_of(**more: Any) -> OracleConfig:

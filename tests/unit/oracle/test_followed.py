@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from lowwater.errors import LogUnknownError, StartRefusedError
-from lowwater_extractor.sources.oracle.altered import Followed
-from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
+from lowwater_extractor.sources.oracle.altered_tables import Followed
 from lowwater_extractor.sources.oracle.ddl import parse
-from lowwater_extractor.sources.oracle.dictionary import TableVersion
-from lowwater_extractor.sources.oracle.followed import FollowedDictionary
+from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
+from lowwater_extractor.sources.oracle.dictionary.live_dictionary import FollowedDictionary
+from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 NEWEST = 500
 

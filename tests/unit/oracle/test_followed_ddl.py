@@ -13,15 +13,15 @@ from tests.conformance.kit import Encoders
 from tests.unit.oracle.test_followed import SimulatedLive
 from tests.unit.simulated_rac.test_kit import TABLE, account, new_cluster
 
-from lowwater_extractor.source import Polled, StaleTable
+from lowwater_extractor.api import Polled, StaleTable
+from lowwater_extractor.snapshot.stale_notes import StaleTables
 from lowwater_extractor.sources.oracle.capture import CapturedObjects, RedoOptions, redo_stream
-from lowwater_extractor.sources.oracle.changes import FrameMaker
-from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
-from lowwater_extractor.sources.oracle.followed import FollowedDictionary
+from lowwater_extractor.sources.oracle.dictionary.live_dictionary import FollowedDictionary
+from lowwater_extractor.sources.oracle.rows.changes import FrameMaker
 from lowwater_extractor.sources.oracle.stream import RedoStream
+from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 from lowwater_extractor.sources.simulated_rac.layout import Layout
 from lowwater_extractor.sources.simulated_rac.view import SimulatedView
-from lowwater_extractor.stale_notes import StaleTables
 
 OTHER = "BANK.TRANSFERS"
 

@@ -9,14 +9,15 @@ from tests.simulated_oracle import Rows, SimulatedOracle
 from tests.unit.oracle.test_changes import TS, Encoders, maker, number, table, text, want
 from tests.unit.oracle.vector_builder import Build
 
-from lowwater_extractor.sources.oracle import lobs, metrics
-from lowwater_extractor.sources.oracle.changes import Changes, FrameMaker
-from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
+from lowwater_extractor.sources.oracle import metrics
 from lowwater_extractor.sources.oracle.config import OracleConfig
-from lowwater_extractor.sources.oracle.dictionary import Dictionary, TableVersion
-from lowwater_extractor.sources.oracle.lob_fetch import LobFetch
-from lowwater_extractor.sources.oracle.table_rows import OUT_OF_LINE
-from lowwater_extractor.sources.oracle.value_writing import encode_number, encoder
+from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary, TableVersion
+from lowwater_extractor.sources.oracle.rows import lobs
+from lowwater_extractor.sources.oracle.rows.changes import Changes, FrameMaker
+from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
+from lowwater_extractor.sources.oracle.rows.row_decoder import OUT_OF_LINE
+from lowwater_extractor.sources.oracle.rows.value_writing import encode_number, encoder
+from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 CLOB = OracleColumn("C", 2, OracleType.CLOB, charset_form=1, charset="AL32UTF8")
 XML = OracleColumn("X", 4, OracleType.OPAQUE)

@@ -13,8 +13,8 @@ from tests.simulated_oracle import ACCOUNTS, SOURCE, SimulatedOracle, rowid
 from tests.unit.oracle.test_contents import NOTES
 
 from lowwater.errors import StartRefusedError
-from lowwater_extractor.source import SourceTransaction
-from lowwater_extractor.sources.oracle.dictionary import ALL, PRIMARY_KEY, TableVersion
+from lowwater_extractor.api import SourceTransaction
+from lowwater_extractor.sources.oracle.dictionary.dictionary import ALL, PRIMARY_KEY, TableVersion
 from lowwater_extractor.sources.oracle.logminer.changes import ChangeMaker
 from lowwater_extractor.sources.oracle.logminer.contents import Joiner
 from lowwater_extractor.sources.oracle.logminer.tables import MinedTables

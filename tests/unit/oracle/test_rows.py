@@ -13,7 +13,7 @@ from tests.unit.oracle.test_real_logs import both
 from tests.unit.oracle.vector_builder import CMP, LKR, LMN, OBJECT, UPDATE, Build, Value, vector
 
 from lowwater.errors import LogCorruptError, LogUnknownError
-from lowwater_extractor.sources.oracle.rows import Joiner, RowChange, changes_max
+from lowwater_extractor.sources.oracle.rows.row_changes import Joiner, RowChange, changes_max
 
 VALUES: st.SearchStrategy[Value] = st.none() | st.binary(min_size=1, max_size=300)
 ORDERS = pytest.mark.parametrize("order", ["<", ">"])

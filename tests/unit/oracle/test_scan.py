@@ -13,7 +13,6 @@ from tests.oracle_logs import MadeLog, MadeLwn, MadeRecord, filler, record, seal
 from lowwater_extractor.sources.oracle.redo.blocks import Bytes, rows
 from lowwater_extractor.sources.oracle.redo.layout import Format
 from lowwater_extractor.sources.oracle.redo.opcodes import Kind
-from lowwater_extractor.sources.oracle.redo.picks import Wanted, pick_vectors
 from lowwater_extractor.sources.oracle.redo.scan import (
     Damage,
     Lwns,
@@ -22,6 +21,7 @@ from lowwater_extractor.sources.oracle.redo.scan import (
     find_lwns,
     walk_records,
 )
+from lowwater_extractor.sources.oracle.redo.vector_columns import Wanted, pick_vectors
 from lowwater_extractor.sources.oracle.redo.vectors import unpack_record, unpack_vectors
 
 FORM = Format()

@@ -12,7 +12,7 @@ from tests.simulated_oracle import ACCOUNTS, SOURCE, OpenWork, SimulatedOracle
 
 from lowwater.errors import IncarnationError, LogGapError, StartRefusedError
 from lowwater.records.positions import ORDER_MIN, Order
-from lowwater_extractor.source import Polled, SourceTransaction, ThreadState
+from lowwater_extractor.api import Polled, SourceTransaction, ThreadState
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.logminer import session as sessions
 from lowwater_extractor.sources.oracle.logminer.session import Reach

@@ -12,9 +12,9 @@ from tests.oracle_logs import real_logs
 
 from lowwater.errors import ConfigError, LogGapError, SourceError, StartRefusedError
 from lowwater_extractor.sources import open_source
-from lowwater_extractor.sources.oracle import dictionary_file
-from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
-from lowwater_extractor.sources.oracle.dictionary import ALL, Dictionary, TableVersion
+from lowwater_extractor.sources.oracle.dictionary import file as dictionary_file
+from lowwater_extractor.sources.oracle.dictionary.dictionary import ALL, Dictionary, TableVersion
+from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 TXID = "0a000c003c020000"
 COMMIT_SCN = 2267708

@@ -10,11 +10,11 @@ from tests.unit.oracle import catalogue
 
 from lowwater.codec import table as t
 from lowwater.errors import SourceError, StartRefusedError
-from lowwater_extractor.sources.oracle import sql_dictionary as q
 from lowwater_extractor.sources.oracle.config import OracleConfig
-from lowwater_extractor.sources.oracle.dictionary import ALL, PRIMARY_KEY, Dictionary, TableVersion
-from lowwater_extractor.sources.oracle.dictionary_file import from_json, to_json
-from lowwater_extractor.sources.oracle.sql_dictionary import SqlDictionary
+from lowwater_extractor.sources.oracle.dictionary import query as q
+from lowwater_extractor.sources.oracle.dictionary.dictionary import ALL, PRIMARY_KEY, Dictionary, TableVersion
+from lowwater_extractor.sources.oracle.dictionary.file import from_json, to_json
+from lowwater_extractor.sources.oracle.dictionary.query import SqlDictionary
 
 
 def read(database: SimulatedOracle | None = None, only: str = "", **more: Any) -> dict[str, TableVersion]:

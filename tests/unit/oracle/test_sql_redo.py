@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowwater.errors import LogUnknownError
-from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType
 from lowwater_extractor.sources.oracle.logminer.literals import converter
 from lowwater_extractor.sources.oracle.logminer.sql_redo import Call, Literal, Named, parse, parse_locator
+from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 ROW_ID = "AAARwWAAYAAAAAOAAA"
 

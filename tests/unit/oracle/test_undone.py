@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.unit.oracle.vector_builder import LKR, Build, vector
 
-from lowwater_extractor.sources.oracle.branches import Branch
 from lowwater_extractor.sources.oracle.redo.layout import Place
-from lowwater_extractor.sources.oracle.undone import undo_of, undone_by
+from lowwater_extractor.sources.oracle.transactions.assembler_state import Branch
+from lowwater_extractor.sources.oracle.transactions.rollback import undo_of, undone_by
 from lowwater_extractor.spill import SpillSpace
 
 ORDERS = pytest.mark.parametrize("order", ["<", ">"])

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from lowwater.codec import values as written
 from lowwater.codec.table import Kind
 from lowwater.errors import CodecError, LogUnknownError, StartRefusedError
-from lowwater_extractor.sources.oracle import lobs
-from lowwater_extractor.sources.oracle.columns import OracleColumn, OracleType, published_type
-from lowwater_extractor.sources.oracle.number_values import (
+from lowwater_extractor.sources.oracle.rows import lobs
+from lowwater_extractor.sources.oracle.rows.number_values import (
     number_to_decimal,
     number_to_text,
     number_to_whole,
     parts_of_number,
 )
-from lowwater_extractor.sources.oracle.value_writing import encode_number, encoder
-from lowwater_extractor.sources.oracle.values import MISSING, decoder, rowid_text
+from lowwater_extractor.sources.oracle.rows.value_writing import encode_number, encoder
+from lowwater_extractor.sources.oracle.rows.values import MISSING, decoder, rowid_text
+from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType, published_type
 
 
 def column(type_: int, **more: Any) -> OracleColumn:

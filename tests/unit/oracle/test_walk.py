@@ -30,12 +30,17 @@ from tests.oracle_logs import (
 )
 from tests.plain_form import plain_form
 
-from lowwater_extractor.sources.oracle.redo import codes, layout, lwns, opcodes, picks, scan, sieve, usual, walk
+from lowwater_extractor.sources.oracle.redo import codes, layout, opcodes, scan
+from lowwater_extractor.sources.oracle.redo import vector_columns as picks
+from lowwater_extractor.sources.oracle.redo import vector_filter as sieve
+from lowwater_extractor.sources.oracle.redo._native import lwns
+from lowwater_extractor.sources.oracle.redo._native import record_scan as walk
+from lowwater_extractor.sources.oracle.redo._native import vector_filter_fast as usual
 from lowwater_extractor.sources.oracle.redo.blocks import rows
-from lowwater_extractor.sources.oracle.redo.found import Captured
+from lowwater_extractor.sources.oracle.redo.filter_results import Captured
 from lowwater_extractor.sources.oracle.redo.layout import Format
 from lowwater_extractor.sources.oracle.redo.opcodes import Kind
-from lowwater_extractor.sources.oracle.redo.sieve import Sieve
+from lowwater_extractor.sources.oracle.redo.vector_filter import Sieve
 
 FORMS = [Format(), Format(order=">"), Format(block_size=1024)]
 CAPTURED = Captured.of([(CONTAINER, OBJECT)])

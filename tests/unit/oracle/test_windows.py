@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lowwater.errors import LogGapError
-from lowwater_extractor.source import ThreadState
+from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle.discovery import Log
 from lowwater_extractor.sources.oracle.logminer.session import Reach, choose_logs, oldest_scn, reach
-from lowwater_extractor.sources.oracle.look import Look, Thread
+from lowwater_extractor.sources.oracle.thread_snapshot import Look, Thread
 
 
 def thread_of(number: int, *, sequence: int, last: int = 0, is_open: bool = True, enabled: int = 0) -> Thread:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from tests.conformance.kit import SOURCE, Encoders, PastTransaction, read
 
-from lowwater_extractor.source import SourceTransaction
-from lowwater_extractor.sources.postgres.assemble import Assembler
-from lowwater_extractor.sources.postgres.messages import EPOCH_2000_US
+from lowwater_extractor.api import SourceTransaction
+from lowwater_extractor.sources.postgres.assembler import Assembler
 from lowwater_extractor.sources.postgres.relations import RelationMaker
 from lowwater_extractor.sources.postgres.types import PgType
+from lowwater_extractor.sources.postgres.wire.messages import EPOCH_2000_US
 from lowwater_extractor.spill import SpillSpace
 
 INT4, INT8, TEXT = 23, 20, 25

@@ -17,8 +17,8 @@ from tests.unit.postgres.pgoutput import INT4, INT8, TEXT, TS_US, UNCHANGED, Fed
 from lowwater.codec.avro import change_schema
 from lowwater.codec.varint import long
 from lowwater.errors import CodecError, LogCorruptError, LogUnknownError
-from lowwater_extractor.source import Frame
-from lowwater_extractor.sources.postgres import messages
+from lowwater_extractor.api import Frame
+from lowwater_extractor.sources.postgres.wire import messages
 
 A, B = 16_500, 16_600
 ENTRIES = (PgColumn("id", INT4, True), PgColumn("cents", INT8))

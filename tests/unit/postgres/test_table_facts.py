@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lowwater.errors import CodecError
-from lowwater_extractor.sources.postgres.table_facts import (
+from lowwater_extractor.sources.postgres.catalogue_watch.table_facts import (
     ColumnFacts,
     KnownTable,
     PartFacts,

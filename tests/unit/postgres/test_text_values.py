@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lowwater.codec import table as t
 from lowwater.errors import CodecError
-from lowwater_extractor.sources.postgres import text_values as tv
 from lowwater_extractor.sources.postgres.types import PgType, column_type
+from lowwater_extractor.sources.postgres.wire import text_values as tv
 
 DAY_US = 86_400_000_000
 EPOCH = dt.datetime(1970, 1, 1)

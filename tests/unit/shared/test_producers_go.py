@@ -11,7 +11,7 @@ from lowwater.errors import BusDoubtError, BusFatalError
 from lowwater.kafka import producer as producer_module
 from lowwater.kafka.producer import TransactionalProducer
 from lowwater.runtime.config import KafkaConfig
-from lowwater_extractor.slab_producer import SlabProducer
+from lowwater_extractor.publish.slab_producer import SlabProducer
 
 
 def _threads() -> int:

@@ -13,7 +13,7 @@ from lowwater.errors import LogGapError, SourceLostError
 from lowwater.kafka.topics import Topic
 from lowwater.runtime.config import HttpConfig, Settings
 from lowwater.runtime.service import SessionService
-from lowwater_extractor.clock import SourceClock
+from lowwater_extractor.session.clock import SourceClock
 from lowwater_extractor.spill import SpillSpace
 
 SECOND = 1_000_000

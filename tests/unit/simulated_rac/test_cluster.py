@@ -11,7 +11,7 @@ import pytest
 from tests.unit.simulated_rac.walk import Record, block1, records, xor
 
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
-from lowwater_extractor.sources.oracle.value_writing import encode_number
+from lowwater_extractor.sources.oracle.rows.value_writing import encode_number
 from lowwater_extractor.sources.simulated_rac.cells import whole_number
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_extractor.sources.simulated_rac.log import Form, flagged_scn, plain_scn

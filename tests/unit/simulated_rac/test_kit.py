@@ -16,8 +16,8 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import Kind, TableSchema
 from lowwater.errors import LowwaterError
 from lowwater.records.positions import ORDER_MIN, Order
-from lowwater_extractor.source import Polled, SourceTransaction, Stream
-from lowwater_extractor.sources.oracle.resume import Resume
+from lowwater_extractor.api import Polled, SourceTransaction, Stream
+from lowwater_extractor.sources.oracle.position import Resume
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster, Committed, Transaction
 from lowwater_extractor.sources.simulated_rac.log import Form
 from lowwater_extractor.sources.simulated_rac.script import Script
@@ -312,14 +312,14 @@ def _plant_no_cap(patch: pytest.MonkeyPatch) -> None:
 
 
 def _plant_no_waiting(patch: pytest.MonkeyPatch) -> None:
-    from lowwater_extractor.sources.oracle import assembly
+    from lowwater_extractor.sources.oracle.transactions import assembler as assembly
 
     patch.setattr(assembly.Assembler, "_ready", lambda *_: True)
 
 
 def _plant_reopened(patch: pytest.MonkeyPatch) -> None:
     """What is read again counts as open, whether it was or not."""
-    from lowwater_extractor.sources.oracle import branches
+    from lowwater_extractor.sources.oracle.transactions import assembler_state as branches
 
     class Everything(set[int]):
         def __contains__(self, _: object) -> bool:
@@ -338,7 +338,7 @@ def _plant_reopened(patch: pytest.MonkeyPatch) -> None:
 
 
 def _plant_start_at_the_end(patch: pytest.MonkeyPatch) -> None:
-    from lowwater_extractor.sources.oracle import assembly
+    from lowwater_extractor.sources.oracle.transactions import assembler as assembly
 
     patch.setattr(assembly.Assembler, "start", lambda _self, _thread, read: read)
 

@@ -21,7 +21,7 @@ from tests.unit.simulated_rac.test_kit import (
 )
 
 from lowwater.errors import LogGapError
-from lowwater_extractor.source import ThreadState
+from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 
 

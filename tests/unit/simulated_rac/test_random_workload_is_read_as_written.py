@@ -11,7 +11,7 @@ from tests.conformance.kit import Encoders
 from tests.differential.oracle import Oracle
 from tests.differential.workload import Row
 
-from lowwater_extractor.source import SourceTransaction
+from lowwater_extractor.api import SourceTransaction
 from lowwater_extractor.sources import open_source
 
 STEPS = 40

@@ -18,8 +18,8 @@ from tests.unit.simulated_rac.test_kit import (
 )
 
 from lowwater.errors import StartRefusedError
-from lowwater_extractor.sources.oracle.look import Start
-from lowwater_extractor.sources.oracle.resume import Resume
+from lowwater_extractor.sources.oracle.position import Resume
+from lowwater_extractor.sources.oracle.thread_snapshot import Start
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster, Transaction
 from lowwater_extractor.sources.simulated_rac.view import SimulatedView
 

@@ -12,7 +12,7 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.errors import IncarnationError, SourceError
 from lowwater.records.positions import ORDER_MIN, Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.source import ThreadState
+from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.simulated_rac.source import SimulatedRac, SimulatedRacConfig
 
 TABLE = "BANK.ACCOUNTS"

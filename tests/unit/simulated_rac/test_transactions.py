@@ -19,7 +19,7 @@ from tests.unit.simulated_rac.test_kit import (
 )
 
 from lowwater.records.positions import Order
-from lowwater_extractor.sources.oracle.resume import Resume
+from lowwater_extractor.sources.oracle.position import Resume
 from lowwater_extractor.sources.simulated_rac.workload import ACCOUNTS
 
 

@@ -11,16 +11,16 @@ import pytest
 from tests.unit.simulated_rac.shop import TABLES, Shop
 
 from lowwater.codec.table import Kind
-from lowwater_extractor.sources.oracle.dictionary import Dictionary
-from lowwater_extractor.sources.oracle.dictionary_file import from_json
+from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary
+from lowwater_extractor.sources.oracle.dictionary.file import from_json
 from lowwater_extractor.sources.oracle.redo import codes
 from lowwater_extractor.sources.oracle.redo.events import Captured, Event
 from lowwater_extractor.sources.oracle.redo.file_header import Identity
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
-from lowwater_extractor.sources.oracle.rows import Joiner
-from lowwater_extractor.sources.oracle.table_rows import TableRows
+from lowwater_extractor.sources.oracle.rows.row_changes import Joiner
+from lowwater_extractor.sources.oracle.rows.row_decoder import TableRows
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_extractor.sources.simulated_rac.log import Form
 from lowwater_extractor.sources.simulated_rac.script import Script

@@ -13,10 +13,10 @@ from tests.unit.turso.records import record
 
 from lowwater.errors import CodecError, LogGapError, LogUnknownError, StartRefusedError
 from lowwater.records.positions import Order
-from lowwater_extractor.sources.turso.assemble import Assembler, LogRow, NowTables
-from lowwater_extractor.sources.turso.captured import COMMIT_MINOR, CapturedMaker
+from lowwater_extractor.sources.turso.assembler import Assembler, LogRow, NowTables
 from lowwater_extractor.sources.turso.config import TursoConfig
-from lowwater_extractor.sources.turso.definitions import Definitions
+from lowwater_extractor.sources.turso.relations import COMMIT_MINOR, CapturedMaker
+from lowwater_extractor.sources.turso.schema.definitions import Definitions
 from lowwater_extractor.sources.turso.tables import Tables
 from lowwater_extractor.spill import SpillSpace
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lowwater.codec import table as types
 from lowwater.errors import LogUnknownError
-from lowwater_extractor.sources.turso.captured import problem
 from lowwater_extractor.sources.turso.config import TursoConfig
-from lowwater_extractor.sources.turso.definitions import CellType, Definition, Definitions, affinity, quoted
+from lowwater_extractor.sources.turso.relations import problem
+from lowwater_extractor.sources.turso.schema.definitions import CellType, Definition, Definitions, affinity, quoted
 
 
 def _read(sql: str, name: str = "t", **wanted: CellType) -> Definition:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.conformance.kit import Encoders, read
 from tests.unit.turso.records import record
 
-from lowwater_extractor.sources.turso.assemble import Assembler, LogRow, cuts_behind
-from lowwater_extractor.sources.turso.captured import CapturedMaker
+from lowwater_extractor.sources.turso.assembler import Assembler, LogRow, cuts_behind
 from lowwater_extractor.sources.turso.config import TursoConfig
-from lowwater_extractor.sources.turso.definitions import Definitions
+from lowwater_extractor.sources.turso.relations import CapturedMaker
+from lowwater_extractor.sources.turso.schema.definitions import Definitions
 from lowwater_extractor.sources.turso.tables import Tables
 from lowwater_extractor.spill import SpillSpace
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.turso.records import Value, record, values, varint
 
 from lowwater.errors import LogCorruptError
-from lowwater_extractor.sources.turso import record as decoder
+from lowwater_extractor.sources.turso.wire import record as decoder
 
 
 @given(st.lists(values, max_size=150))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.unit.turso.records import Value, blobs, integers, reals, record, texts, values
 
 from lowwater.errors import CodecError, LogCorruptError, LogUnknownError
-from lowwater_extractor.sources.turso.definitions import Cell, CellType, Definition
-from lowwater_extractor.sources.turso.rows import WidthError, compile_reader, published_value
+from lowwater_extractor.sources.turso.schema.definitions import Cell, CellType, Definition
+from lowwater_extractor.sources.turso.wire.rows import WidthError, compile_reader, published_value
 
 _STRATEGIES: dict[CellType, st.SearchStrategy[Value]] = {
     CellType.INTEGER: integers,

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lowwater.errors import ConfigError
-from lowwater_extractor.source import Source
+from lowwater_extractor.api import Source
 
 KINDS: dict[str, str] = {
     "mysql": "lowwater_extractor.sources.mysql.source:Mysql",

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from lowwater.errors import LowwaterError, StartRefusedError
-from lowwater_extractor.source import Check
-from lowwater_extractor.sources.mongodb.change_cursor import ChangeCursor
-from lowwater_extractor.sources.mongodb.config import MongoConfig
-from lowwater_extractor.sources.mongodb.connect import Client, ask, connect, named_errors
-from lowwater_extractor.sources.mongodb.cursor_queries import order
-from lowwater_extractor.sources.mongodb.server import (
+from lowwater_extractor.api import Check
+from lowwater_extractor.sources.mongodb.catalogue import (
     CollectionInfo,
     list_collections,
     oplog_range,
     refuse_shard,
     replica_set_id,
 )
+from lowwater_extractor.sources.mongodb.config import MongoConfig
+from lowwater_extractor.sources.mongodb.connect import Client, ask, connect, named_errors
+from lowwater_extractor.sources.mongodb.cursor.query import order
+from lowwater_extractor.sources.mongodb.wire.change_cursor import ChangeCursor
 
 #: stored post-images came with 6.0
 VERSION_MIN = (6, 0)

@@ -16,9 +16,7 @@ from lowwater.codec import table as t
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import REST, Column, TableSchema
 from lowwater.errors import CodecError
-from lowwater_extractor.sources.mongodb import extended
-from lowwater_extractor.sources.mongodb import raw_bson as rb
-from lowwater_extractor.sources.mongodb.field_types import (
+from lowwater_extractor.sources.mongodb.types import (
     COLUMN_TYPES,
     CONVERTS,
     ID_CONVERTS,
@@ -29,7 +27,9 @@ from lowwater_extractor.sources.mongodb.field_types import (
     type_of,
     widened,
 )
-from lowwater_extractor.sources.mongodb.raw_bson import Value
+from lowwater_extractor.sources.mongodb.wire import extended_json as extended
+from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
+from lowwater_extractor.sources.mongodb.wire.raw_bson import Value
 
 ID = "_id"
 _ID = ID.encode()

@@ -12,17 +12,12 @@ from lowwater.codec.table import TableSchema
 from lowwater.errors import StartRefusedError
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.incremental import NoView
+from lowwater_extractor.api import Check, Encoders, Stream, TableView
+from lowwater_extractor.incremental.stream import NoView
 from lowwater_extractor.modes import refuse_other_mode
-from lowwater_extractor.refresh import RefreshStream
-from lowwater_extractor.source import Check, Encoders, Stream, TableView
-from lowwater_extractor.sources.mongodb.assemble import THREAD
-from lowwater_extractor.sources.mongodb.checks import check_source
-from lowwater_extractor.sources.mongodb.config import MongoConfig
-from lowwater_extractor.sources.mongodb.connect import connect
-from lowwater_extractor.sources.mongodb.cursor_reader import open_stream
-from lowwater_extractor.sources.mongodb.oplog import refuse_other_log
-from lowwater_extractor.sources.mongodb.server import (
+from lowwater_extractor.snapshot.refresh import RefreshStream
+from lowwater_extractor.sources.mongodb.assembler import THREAD
+from lowwater_extractor.sources.mongodb.catalogue import (
     enable_images,
     list_collections,
     refuse_shard,
@@ -30,10 +25,15 @@ from lowwater_extractor.sources.mongodb.server import (
     replica_set_id,
     set_name,
 )
+from lowwater_extractor.sources.mongodb.checks import check_source
+from lowwater_extractor.sources.mongodb.config import MongoConfig
+from lowwater_extractor.sources.mongodb.connect import connect
+from lowwater_extractor.sources.mongodb.cursor.reader import open_stream
+from lowwater_extractor.sources.mongodb.position import Resume
+from lowwater_extractor.sources.mongodb.relations import Shapes, refuse_nested_rules
+from lowwater_extractor.sources.mongodb.snapshot.view import WindowView, sample
 from lowwater_extractor.sources.mongodb.stream import MongoStream
-from lowwater_extractor.sources.mongodb.tables import Shapes, refuse_nested_rules
-from lowwater_extractor.sources.mongodb.tokens import Resume
-from lowwater_extractor.sources.mongodb.view import WindowView, sample
+from lowwater_extractor.sources.mongodb.wire.oplog import refuse_other_log
 
 
 class MongoDB:
@@ -130,6 +130,6 @@ class MongoDB:
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
         # Arrow is for those who copy
-        from lowwater_extractor.sources.mongodb.read import read_chunk
+        from lowwater_extractor.sources.mongodb.snapshot.read import read_chunk
 
         return read_chunk(self.config, self.name, chunk, avro, rules)

@@ -17,24 +17,24 @@ import structlog
 from lowwater.codec.table import TableSchema
 from lowwater.errors import LogGapError, LowwaterError, SourceLostError
 from lowwater.records.positions import Order
-from lowwater_extractor.source import Encoders, Polled, SeenVersions, ThreadMark, ThreadState
+from lowwater_extractor.api import Encoders, Polled, SeenVersions, ThreadMark, ThreadState
+from lowwater_extractor.snapshot.stale_notes import StaleTables
 from lowwater_extractor.sources.mongodb import metrics
-from lowwater_extractor.sources.mongodb.assemble import THREAD, Assembler, place_of
-from lowwater_extractor.sources.mongodb.change_cursor import ChangeCursor, database_of
-from lowwater_extractor.sources.mongodb.config import MongoConfig
-from lowwater_extractor.sources.mongodb.connect import RESET, Client
-from lowwater_extractor.sources.mongodb.oplog import writes_without_event
-from lowwater_extractor.sources.mongodb.server import (
+from lowwater_extractor.sources.mongodb.assembler import THREAD, Assembler, place_of
+from lowwater_extractor.sources.mongodb.catalogue import (
     enable_images,
     log_end,
     oplog_range,
     refuse_shard,
     refuse_without_images,
 )
-from lowwater_extractor.sources.mongodb.tables import Shapes, Table
-from lowwater_extractor.sources.mongodb.tokens import ClusterTime, Resume, time_of
+from lowwater_extractor.sources.mongodb.config import MongoConfig
+from lowwater_extractor.sources.mongodb.connect import RESET, Client
+from lowwater_extractor.sources.mongodb.position import ClusterTime, Resume, time_of
+from lowwater_extractor.sources.mongodb.relations import Shapes, Table
+from lowwater_extractor.sources.mongodb.wire.change_cursor import ChangeCursor, database_of
+from lowwater_extractor.sources.mongodb.wire.oplog import writes_without_event
 from lowwater_extractor.spill import SpillSpace
-from lowwater_extractor.stale_notes import StaleTables
 
 FIGURES_SECONDS = 10.0
 

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from pymysql.connections import Connection
 
 from lowwater.errors import LogUnknownError, SourceLostError, StartRefusedError
-from lowwater_extractor.sources.mysql import table_map as tm
 from lowwater_extractor.sources.mysql.config import MysqlConfig
 from lowwater_extractor.sources.mysql.connect import Rows, connect, query
-from lowwater_extractor.sources.mysql.effects import Name
+from lowwater_extractor.sources.mysql.ddl.effects import Name
 from lowwater_extractor.sources.mysql.server import Server, look
-from lowwater_extractor.sources.mysql.table_map import TableMap, WireColumn
 from lowwater_extractor.sources.mysql.types import BINARY_COLLATION
+from lowwater_extractor.sources.mysql.wire import table_map as tm
+from lowwater_extractor.sources.mysql.wire.table_map import TableMap, WireColumn
 
 _TABLES = """
 SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES

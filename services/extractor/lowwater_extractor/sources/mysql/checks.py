@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lowwater.errors import LowwaterError
-from lowwater_extractor.source import Check
+from lowwater_extractor.api import Check
 from lowwater_extractor.sources.mysql.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.mysql.config import MysqlConfig
 from lowwater_extractor.sources.mysql.connect import connect, quoted
-from lowwater_extractor.sources.mysql.cursor_setup import check_cursors
-from lowwater_extractor.sources.mysql.replication import register
+from lowwater_extractor.sources.mysql.cursor.setup import check_cursors
 from lowwater_extractor.sources.mysql.server import Server, log_end, logged_only
 from lowwater_extractor.sources.mysql.setup import check_logged, keys_of, tables_of
-from lowwater_extractor.sources.mysql.visible import WRITERS
+from lowwater_extractor.sources.mysql.snapshot.visibility import WRITERS
+from lowwater_extractor.sources.mysql.wire.replication import register
 
 MYSQL_MIN, MARIADB_MIN = (8, 0, 1), (10, 6, 0)
 #: log that is kept for less than this may be gone before a long copy, or a night's outage, is over

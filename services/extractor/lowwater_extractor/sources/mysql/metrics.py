@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import Gauge
 
-from lowwater_extractor.sources.mysql.place import Place, file_number
+from lowwater_extractor.sources.mysql.position import Place, file_number
 
 FILES_BEHIND = Gauge("lowwater_mysql_files_behind", "whole log files that are not read yet", ["source"])
 BYTES_BEHIND = Gauge("lowwater_mysql_bytes_behind", "of the file that is being written", ["source"])

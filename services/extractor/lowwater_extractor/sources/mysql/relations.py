@@ -16,17 +16,17 @@ import structlog
 from lowwater.codec.encoder import TableEncoder, truncate_body
 from lowwater.codec.table import Column, TableSchema
 from lowwater.errors import CodecError, LogUnknownError, LowwaterError
-from lowwater_extractor.row_bytes import take_rows
+from lowwater_extractor._native.row_bytes import take_rows
+from lowwater_extractor.api import Encoders, Frame, SeenVersions
 from lowwater_extractor.row_program import CREATE, DELETE, UPDATE, program
-from lowwater_extractor.source import Encoders, Frame, SeenVersions
-from lowwater_extractor.sources.mysql import table_map as tm
-from lowwater_extractor.sources.mysql.charsets import Decoders, check_utf8
-from lowwater_extractor.sources.mysql.foreign_keys import ForeignKeys
-from lowwater_extractor.sources.mysql.parents import Parent
-from lowwater_extractor.sources.mysql.place import version_of
-from lowwater_extractor.sources.mysql.row_code import InsertRows, ReadRow, compile_inserts, compile_read
-from lowwater_extractor.sources.mysql.table_map import TableMap, WireColumn
+from lowwater_extractor.sources.mysql.ddl.foreign_keys import ForeignKeys
+from lowwater_extractor.sources.mysql.ddl.parents import Parent
+from lowwater_extractor.sources.mysql.position import version_of
 from lowwater_extractor.sources.mysql.types import ColumnCode, Wanted, column_code
+from lowwater_extractor.sources.mysql.wire import table_map as tm
+from lowwater_extractor.sources.mysql.wire.charsets import Decoders, check_utf8
+from lowwater_extractor.sources.mysql.wire.row_code import InsertRows, ReadRow, compile_inserts, compile_read
+from lowwater_extractor.sources.mysql.wire.table_map import TableMap, WireColumn
 
 #: the first MySQL that gives a bit to a YEAR among the signs of numbers
 YEAR_IN_SIGNS = (8, 0, 29)

@@ -10,7 +10,7 @@ from pymysql.connections import Connection
 from lowwater.errors import SourceError, StartRefusedError
 from lowwater_extractor.sources.mysql.config import MysqlConfig
 from lowwater_extractor.sources.mysql.connect import query
-from lowwater_extractor.sources.mysql.place import Place, version_of
+from lowwater_extractor.sources.mysql.position import Place, version_of
 
 VARIABLES = (
     "version", "log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options",

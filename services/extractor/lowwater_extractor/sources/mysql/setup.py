@@ -11,18 +11,18 @@ from lowwater.runtime.times import now_us
 from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.sources.mysql.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.mysql.config import MysqlConfig
-from lowwater_extractor.sources.mysql.ddl import Keys
-from lowwater_extractor.sources.mysql.foreign_keys import (
+from lowwater_extractor.sources.mysql.ddl.apply import Keys
+from lowwater_extractor.sources.mysql.ddl.foreign_keys import (
     HINT,
     ChildKey,
     ForeignKeys,
     find_keys,
     is_done_by_server,
 )
-from lowwater_extractor.sources.mysql.gtid import GtidSet
-from lowwater_extractor.sources.mysql.place import Ahead, Resume, file_number
+from lowwater_extractor.sources.mysql.position import Ahead, Resume, file_number
 from lowwater_extractor.sources.mysql.server import Server, log_end, logged_only, read_from_now
 from lowwater_extractor.sources.mysql.types import Wanted
+from lowwater_extractor.sources.mysql.wire.gtid import GtidSet
 
 #: the note of what a poll handed over, see `Ahead`
 AHEAD = "ahead"

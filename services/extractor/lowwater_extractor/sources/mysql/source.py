@@ -11,18 +11,17 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.incremental import NoView
+from lowwater_extractor.api import Check, Encoders, Stream, TableView
+from lowwater_extractor.incremental.stream import NoView
 from lowwater_extractor.modes import is_wanted, refuse_other_mode
-from lowwater_extractor.refresh import RefreshStream
-from lowwater_extractor.source import Check, Encoders, Stream, TableView
-from lowwater_extractor.sources.mysql.assemble import THREAD
+from lowwater_extractor.snapshot.refresh import RefreshStream
+from lowwater_extractor.sources.mysql.assembler import THREAD
 from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
-from lowwater_extractor.sources.mysql.charsets import Decoders
 from lowwater_extractor.sources.mysql.checks import check_source
 from lowwater_extractor.sources.mysql.config import MysqlConfig
-from lowwater_extractor.sources.mysql.cursor_setup import find_cursored
-from lowwater_extractor.sources.mysql.incremental import open_stream
-from lowwater_extractor.sources.mysql.place import Resume
+from lowwater_extractor.sources.mysql.cursor.setup import find_cursored
+from lowwater_extractor.sources.mysql.cursor.stream import open_stream
+from lowwater_extractor.sources.mysql.position import Resume
 from lowwater_extractor.sources.mysql.relations import shape
 from lowwater_extractor.sources.mysql.setup import (
     NO_TABLES,
@@ -34,8 +33,9 @@ from lowwater_extractor.sources.mysql.setup import (
     tables_of,
     wanted_of,
 )
+from lowwater_extractor.sources.mysql.snapshot.view import RangesView
 from lowwater_extractor.sources.mysql.stream import MysqlStream
-from lowwater_extractor.sources.mysql.view import RangesView
+from lowwater_extractor.sources.mysql.wire.charsets import Decoders
 
 
 class Mysql:
@@ -130,6 +130,6 @@ class Mysql:
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
         # Arrow is for those who copy
-        from lowwater_extractor.sources.mysql.read import read_planned
+        from lowwater_extractor.sources.mysql.snapshot.read import read_planned
 
         return read_planned(self.config, self.name, chunk, avro, rules)

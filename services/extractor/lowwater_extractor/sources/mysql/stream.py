@@ -14,20 +14,20 @@ from collections.abc import Callable, Mapping
 
 from lowwater.errors import IncarnationError, LogUnknownError
 from lowwater.records.positions import Order
+from lowwater_extractor.api import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.modes import is_wanted
-from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.sources.mysql import metrics
-from lowwater_extractor.sources.mysql.altered import AlteredTables
-from lowwater_extractor.sources.mysql.assemble import THREAD, Assembler
+from lowwater_extractor.sources.mysql.assembler import THREAD, Assembler
 from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
-from lowwater_extractor.sources.mysql.charsets import Decoders
 from lowwater_extractor.sources.mysql.config import MysqlConfig
-from lowwater_extractor.sources.mysql.ddl import Ddl, Keys
-from lowwater_extractor.sources.mysql.place import Place, Resume
+from lowwater_extractor.sources.mysql.ddl.altered_tables import AlteredTables
+from lowwater_extractor.sources.mysql.ddl.apply import Ddl, Keys
+from lowwater_extractor.sources.mysql.position import Place, Resume
 from lowwater_extractor.sources.mysql.relations import RelationMaker
-from lowwater_extractor.sources.mysql.replication import Replication
 from lowwater_extractor.sources.mysql.server import log_end
 from lowwater_extractor.sources.mysql.setup import AHEAD, ahead_of, wanted_of
+from lowwater_extractor.sources.mysql.wire.charsets import Decoders
+from lowwater_extractor.sources.mysql.wire.replication import Replication
 from lowwater_extractor.spill import SpillSpace
 
 #: so often the mark of an idle server moves on

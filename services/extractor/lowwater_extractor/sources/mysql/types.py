@@ -12,12 +12,12 @@ from lowwater.codec.table import Type
 from lowwater.errors import ConfigError, LogUnknownError
 from lowwater_extractor.row_program import DECIMAL_DIGITS_MAX, What
 from lowwater_extractor.row_program import column as quick
-from lowwater_extractor.sources.mysql import binary_values as bv
-from lowwater_extractor.sources.mysql import table_map as tm
-from lowwater_extractor.sources.mysql.binary_values import Convert
-from lowwater_extractor.sources.mysql.charsets import BINARY, Decoders
-from lowwater_extractor.sources.mysql.json_values import json_text
-from lowwater_extractor.sources.mysql.table_map import WireColumn
+from lowwater_extractor.sources.mysql.wire import binary_values as bv
+from lowwater_extractor.sources.mysql.wire import table_map as tm
+from lowwater_extractor.sources.mysql.wire.binary_values import Convert
+from lowwater_extractor.sources.mysql.wire.charsets import BINARY, Decoders
+from lowwater_extractor.sources.mysql.wire.json_values import json_text
+from lowwater_extractor.sources.mysql.wire.table_map import WireColumn
 
 #: no collation is given for what is not text, and 63 for what is binary
 BINARY_COLLATION = 63

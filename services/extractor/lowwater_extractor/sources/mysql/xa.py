@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lowwater.errors import LogGapError
-from lowwater_extractor.sources.mysql.group import Group
-from lowwater_extractor.sources.mysql.place import Place
+from lowwater_extractor.sources.mysql.position import Place
+from lowwater_extractor.sources.mysql.transaction_buffer import Group
 
 
 @dataclass(frozen=True, slots=True)

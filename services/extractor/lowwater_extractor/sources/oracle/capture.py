@@ -8,17 +8,17 @@ from datetime import UTC, tzinfo
 from pathlib import Path
 
 from lowwater.records.positions import Order
-from lowwater_extractor.sources.oracle.assembly import Assembler
-from lowwater_extractor.sources.oracle.changes import FrameMaker
-from lowwater_extractor.sources.oracle.dictionary import Dictionary
-from lowwater_extractor.sources.oracle.look import RedoView
+from lowwater_extractor.snapshot.stale_notes import StaleTables
+from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary
+from lowwater_extractor.sources.oracle.position import LeftOut, Resume, fresh, resumed
 from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.redo.reader import ThreadReader
-from lowwater_extractor.sources.oracle.resume import LeftOut, Resume, fresh, resumed
+from lowwater_extractor.sources.oracle.rows.changes import FrameMaker
 from lowwater_extractor.sources.oracle.stream import RedoStream
+from lowwater_extractor.sources.oracle.thread_snapshot import RedoView
+from lowwater_extractor.sources.oracle.transactions.assembler import Assembler
 from lowwater_extractor.spill import SpillSpace
-from lowwater_extractor.stale_notes import StaleTables
 
 
 @dataclass(frozen=True)

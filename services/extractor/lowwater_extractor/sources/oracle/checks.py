@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from lowwater.errors import LowwaterError, SourceLostError
-from lowwater_extractor.source import Check
+from lowwater_extractor.api import Check
 from lowwater_extractor.sources.oracle.charsets import codec_of
-from lowwater_extractor.sources.oracle.columns import OracleType
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database, connect, quoted
-from lowwater_extractor.sources.oracle.dictionary import TableVersion, refuse_unsupported
+from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion, refuse_unsupported
+from lowwater_extractor.sources.oracle.dictionary.query import SYS_TABLES, SqlDictionary
 from lowwater_extractor.sources.oracle.discovery import SQL_VERSION, Discovery, Identity
-from lowwater_extractor.sources.oracle.sql_dictionary import SYS_TABLES, SqlDictionary
 from lowwater_extractor.sources.oracle.supplemental import SQL_FORCE_LOGGING, SQL_SUPPLEMENTAL, names_rows
+from lowwater_extractor.sources.oracle.types import OracleType
 
 VERSION_MIN, VERSION_MAX = (12, 1), (23, 99)
 

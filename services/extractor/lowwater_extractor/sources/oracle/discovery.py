@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
-from lowwater_extractor.source import ThreadState
+from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database
-from lowwater_extractor.sources.oracle.look import Look, OpenTransaction, Start, Thread, xid_of
+from lowwater_extractor.sources.oracle.thread_snapshot import Look, OpenTransaction, Start, Thread, xid_of
 
 #: NEXT_CHANGE# of a log that is still written: 2**48 − 1 before 12.2, 2**64 − 1 since
 OPEN_ENDS = frozenset({(1 << 48) - 1, (1 << 64) - 1})

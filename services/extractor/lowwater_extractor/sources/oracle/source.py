@@ -15,25 +15,25 @@ from lowwater.codec.table import TableSchema
 from lowwater.errors import SourceError, StartRefusedError
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.source import Check, Encoders, Stream, TableView
-from lowwater_extractor.sources.oracle import dictionary_file
+from lowwater_extractor.api import Check, Encoders, Stream, TableView
+from lowwater_extractor.snapshot.stale_notes import StaleTables
 from lowwater_extractor.sources.oracle.capture import CapturedObjects, RedoOptions, redo_stream
-from lowwater_extractor.sources.oracle.changes import FrameMaker
 from lowwater_extractor.sources.oracle.checks import check_source
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database, connect
-from lowwater_extractor.sources.oracle.copy_view import ScnView
-from lowwater_extractor.sources.oracle.dictionary import Dictionary, TableVersion
+from lowwater_extractor.sources.oracle.database_views import DatabaseView, FileView
+from lowwater_extractor.sources.oracle.dictionary import file as dictionary_file
+from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary, TableVersion
+from lowwater_extractor.sources.oracle.dictionary.live_dictionary import FollowedDictionary
+from lowwater_extractor.sources.oracle.dictionary.query import SqlDictionary
 from lowwater_extractor.sources.oracle.discovery import Discovery
-from lowwater_extractor.sources.oracle.followed import FollowedDictionary
-from lowwater_extractor.sources.oracle.lob_fetch import LobFetch
 from lowwater_extractor.sources.oracle.logminer.stream import open_stream
 from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
-from lowwater_extractor.sources.oracle.look import RedoView
-from lowwater_extractor.sources.oracle.sql_dictionary import SqlDictionary
+from lowwater_extractor.sources.oracle.rows.changes import FrameMaker
+from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
+from lowwater_extractor.sources.oracle.snapshot.view import ScnView
 from lowwater_extractor.sources.oracle.supplemental import SupplementalCheck, refuse_unlogged
-from lowwater_extractor.sources.oracle.views import DatabaseView, FileView
-from lowwater_extractor.stale_notes import StaleTables
+from lowwater_extractor.sources.oracle.thread_snapshot import RedoView
 
 
 class Oracle:
@@ -185,7 +185,7 @@ class Oracle:
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
         # Arrow is for those who copy
-        from lowwater_extractor.sources.oracle.copy_chunk import read_chunk
+        from lowwater_extractor.sources.oracle.snapshot.read import read_chunk
 
         return read_chunk(self._copy_session(chunk.table), self.config, self.name, chunk, avro, rules)
 

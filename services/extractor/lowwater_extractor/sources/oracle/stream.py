@@ -31,15 +31,15 @@ from typing import Protocol
 from lowwater.codec.table import TableSchema
 from lowwater.errors import IncarnationError
 from lowwater.records.positions import ORDER_MIN, Order
-from lowwater_extractor.source import Polled, SourceTransaction, ThreadMark, ThreadState
-from lowwater_extractor.sources.oracle.assembly import Assembler
-from lowwater_extractor.sources.oracle.branches import ThreadAssembly
-from lowwater_extractor.sources.oracle.look import Look
+from lowwater_extractor.api import Polled, SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor.sources.oracle.position import LeftOut, Resume, added_thread
 from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.files import LogFiles
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
-from lowwater_extractor.sources.oracle.resume import LeftOut, Resume, added_thread
+from lowwater_extractor.sources.oracle.thread_snapshot import Look
+from lowwater_extractor.sources.oracle.transactions.assembler import Assembler
+from lowwater_extractor.sources.oracle.transactions.assembler_state import ThreadAssembly
 from lowwater_extractor.spill import SpillSpace
 
 

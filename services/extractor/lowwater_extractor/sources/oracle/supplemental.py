@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lowwater.errors import StartRefusedError
 from lowwater_extractor.sources.oracle.connect import Database
-from lowwater_extractor.sources.oracle.dictionary import ALL, FOREIGN_KEY, PRIMARY_KEY, UNIQUE, TableVersion
+from lowwater_extractor.sources.oracle.dictionary.dictionary import ALL, FOREIGN_KEY, PRIMARY_KEY, UNIQUE, TableVersion
 
 SQL_SUPPLEMENTAL = """
 SELECT SUPPLEMENTAL_LOG_DATA_MIN, SUPPLEMENTAL_LOG_DATA_PK, SUPPLEMENTAL_LOG_DATA_ALL FROM V$DATABASE"""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lowwater.errors import LowwaterError
-from lowwater_extractor.source import Check
+from lowwater_extractor.api import Check
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect_replication
-from lowwater_extractor.sources.postgres.cursor_setup import check_cursors
+from lowwater_extractor.sources.postgres.cursor.setup import check_cursors
 from lowwater_extractor.sources.postgres.setup import Setup
 
 VERSION_MIN, VERSION_MAX = 14, 18

@@ -12,7 +12,7 @@ from psycopg import conninfo, sql
 from lowwater.errors import SourceError, SourceLostError
 from lowwater.runtime.secrets import resolve
 from lowwater_extractor.sources.postgres.config import PostgresConfig
-from lowwater_extractor.sources.postgres.text_values import SESSION_SETTINGS
+from lowwater_extractor.sources.postgres.wire.text_values import SESSION_SETTINGS
 
 Rows = list[tuple[Any, ...]]
 

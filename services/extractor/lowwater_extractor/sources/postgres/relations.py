@@ -16,10 +16,10 @@ from typing import Any, Protocol
 from lowwater.codec.encoder import TableEncoder, WholeRow
 from lowwater.codec.table import Column, TableSchema
 from lowwater.errors import CodecError, LogUnknownError, SourceLostError
-from lowwater_extractor.source import Encoders, Frame, SeenVersions
-from lowwater_extractor.sources.postgres.messages import RelationMessage
-from lowwater_extractor.sources.postgres.text_values import Convert
+from lowwater_extractor.api import Encoders, Frame, SeenVersions
 from lowwater_extractor.sources.postgres.types import PgType, column_type
+from lowwater_extractor.sources.postgres.wire.messages import RelationMessage
+from lowwater_extractor.sources.postgres.wire.text_values import Convert
 
 _SIZE = struct.Struct(">I").unpack_from
 _TEXT, _NULL, _UNCHANGED = b"tnu"

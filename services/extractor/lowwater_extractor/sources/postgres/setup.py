@@ -13,9 +13,9 @@ from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect_replication
-from lowwater_extractor.sources.postgres.lsn import Lsn, format_lsn, parse_lsn
 from lowwater_extractor.sources.postgres.publications import Publications
 from lowwater_extractor.sources.postgres.slot_request import SlotRequest
+from lowwater_extractor.sources.postgres.wire.lsn import Lsn, format_lsn, parse_lsn
 
 _LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 _HOLDERS = """

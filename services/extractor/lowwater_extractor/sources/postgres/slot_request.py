@@ -10,7 +10,7 @@ from psycopg import pq, sql
 
 from lowwater.errors import SourceError, SourceLostError
 from lowwater_extractor.sources.postgres.connect import named_errors
-from lowwater_extractor.sources.postgres.lsn import Lsn, parse_lsn
+from lowwater_extractor.sources.postgres.wire.lsn import Lsn, parse_lsn
 
 #: classes of SQLSTATE after which the server can come back
 _PASSING = ("57", "08")

@@ -11,21 +11,21 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.incremental import NoView
+from lowwater_extractor.api import Check, Encoders, Stream, TableView
+from lowwater_extractor.incremental.stream import NoView
 from lowwater_extractor.modes import is_wanted, refuse_other_mode
-from lowwater_extractor.refresh import RefreshStream
-from lowwater_extractor.source import Check, Encoders, Stream, TableView
-from lowwater_extractor.sources.postgres.assemble import THREAD
+from lowwater_extractor.snapshot.refresh import RefreshStream
+from lowwater_extractor.sources.postgres.assembler import THREAD
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.postgres.checks import check_source
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect_replication, query
-from lowwater_extractor.sources.postgres.cursor_setup import find_cursored
-from lowwater_extractor.sources.postgres.incremental import identity, open_stream
-from lowwater_extractor.sources.postgres.resume import Resume
+from lowwater_extractor.sources.postgres.cursor.setup import find_cursored
+from lowwater_extractor.sources.postgres.cursor.stream import identity, open_stream
+from lowwater_extractor.sources.postgres.position import Resume
 from lowwater_extractor.sources.postgres.setup import Setup
+from lowwater_extractor.sources.postgres.snapshot.view import SnapshotView
 from lowwater_extractor.sources.postgres.stream import PostgresStream
-from lowwater_extractor.sources.postgres.view import SnapshotView
 
 
 class Postgres:
@@ -102,6 +102,6 @@ class Postgres:
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
         # Arrow and its driver are for those who copy
-        from lowwater_extractor.sources.postgres.copy_columns import read_planned
+        from lowwater_extractor.sources.postgres.snapshot.copy_columns import read_planned
 
         return read_planned(self.config, self.name, chunk, avro, rules)

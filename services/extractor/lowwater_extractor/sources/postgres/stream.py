@@ -20,18 +20,19 @@ from typing import NamedTuple
 
 from lowwater.errors import LogGapError
 from lowwater.records.positions import U64_MAX, Order
+from lowwater_extractor.api import Encoders, Polled, SourceTransaction, ThreadMark, ThreadState
 from lowwater_extractor.modes import is_wanted
-from lowwater_extractor.source import Encoders, Polled, SourceTransaction, ThreadMark, ThreadState
-from lowwater_extractor.sources.postgres import messages, metrics
-from lowwater_extractor.sources.postgres.assemble import THREAD, Assembler
+from lowwater_extractor.sources.postgres import metrics
+from lowwater_extractor.sources.postgres.assembler import THREAD, Assembler
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
+from lowwater_extractor.sources.postgres.catalogue_watch.watch import Watch
 from lowwater_extractor.sources.postgres.config import PostgresConfig
-from lowwater_extractor.sources.postgres.lsn import Lsn, format_lsn, parse_lsn
+from lowwater_extractor.sources.postgres.position import Resume, SameLog, tables_print
 from lowwater_extractor.sources.postgres.relations import VISIBLE_SECONDS_MAX, RelationMaker, wait_until_visible
-from lowwater_extractor.sources.postgres.replication import Replication
-from lowwater_extractor.sources.postgres.resume import Resume, SameLog, tables_print
 from lowwater_extractor.sources.postgres.setup import Setup
-from lowwater_extractor.sources.postgres.watch import Watch
+from lowwater_extractor.sources.postgres.wire import messages
+from lowwater_extractor.sources.postgres.wire.lsn import Lsn, format_lsn, parse_lsn
+from lowwater_extractor.sources.postgres.wire.replication import Replication
 from lowwater_extractor.spill import SpillSpace
 
 FIGURES_SECONDS = 5.0

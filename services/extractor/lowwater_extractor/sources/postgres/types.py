@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from lowwater.codec import table as t
 from lowwater.codec.table import Kind, Type
-from lowwater_extractor.sources.postgres import text_values as tv
-from lowwater_extractor.sources.postgres.text_values import Convert
+from lowwater_extractor.sources.postgres.wire import text_values as tv
+from lowwater_extractor.sources.postgres.wire.text_values import Convert
 
 #: beyond this Parquet readers know no decimal: the value stays text
 DECIMAL_DIGITS_MAX = 76

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lowwater.codec.table import Column, Kind
-from lowwater_extractor.sources.oracle.columns import DATABASE_FORM, OracleColumn, OracleType
-from lowwater_extractor.sources.oracle.value_writing import encoder
+from lowwater_extractor.sources.oracle.rows.value_writing import encoder
+from lowwater_extractor.sources.oracle.types import DATABASE_FORM, OracleColumn, OracleType
 
 #: a column's size, and its bytes padded to 4; size 0 is NULL
 Cell = tuple[int, bytes]

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from lowwater.codec.table import TableSchema
-from lowwater_extractor.sources.oracle import dictionary_file
-from lowwater_extractor.sources.oracle.dictionary import ALL, PRIMARY_KEY, Dictionary, TableVersion
+from lowwater_extractor.sources.oracle.dictionary import file as dictionary_file
+from lowwater_extractor.sources.oracle.dictionary.dictionary import ALL, PRIMARY_KEY, Dictionary, TableVersion
 from lowwater_extractor.sources.simulated_rac.history import Committed, LoggedChange, Transaction
 from lowwater_extractor.sources.simulated_rac.instance import Database, Instance
 from lowwater_extractor.sources.simulated_rac.layout import replace_file

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lowwater_extractor.sources.oracle.look import txid_text
+from lowwater_extractor.sources.oracle.thread_snapshot import txid_text
 from lowwater_extractor.sources.simulated_rac.pairs import Undo, UndoSegment
 
 #: an end that is in a buffer: (thread, SCN, time in µs, committed)

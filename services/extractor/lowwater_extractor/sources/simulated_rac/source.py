@@ -14,9 +14,9 @@ from lowwater.codec.table import TableSchema
 from lowwater.errors import SourceError
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.source import Check, Encoders, Stream, TableView
+from lowwater_extractor.api import Check, Encoders, Stream, TableView
 from lowwater_extractor.sources.oracle.capture import RedoOptions, redo_stream
-from lowwater_extractor.sources.oracle.changes import FrameMaker
+from lowwater_extractor.sources.oracle.rows.changes import FrameMaker
 from lowwater_extractor.sources.simulated_rac.layout import Layout, replace_file
 from lowwater_extractor.sources.simulated_rac.view import SimulatedTables, SimulatedView
 

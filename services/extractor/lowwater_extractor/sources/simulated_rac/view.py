@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from lowwater.errors import LogCorruptError, SourceError
-from lowwater_extractor.source import ThreadState
-from lowwater_extractor.sources.oracle import dictionary_file
+from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle.capture import captured_objects
-from lowwater_extractor.sources.oracle.dictionary import Dictionary
-from lowwater_extractor.sources.oracle.look import Look, OpenTransaction, Start, Thread
+from lowwater_extractor.sources.oracle.dictionary import file as dictionary_file
+from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary
 from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.file_header import Identity
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories, LogFiles
+from lowwater_extractor.sources.oracle.thread_snapshot import Look, OpenTransaction, Start, Thread
 from lowwater_extractor.sources.simulated_rac.layout import Layout
 
 

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from lowwater_extractor.sources.turso.captured import COMMIT
 from lowwater_extractor.sources.turso.connect import Database
-from lowwater_extractor.sources.turso.definitions import quoted
+from lowwater_extractor.sources.turso.relations import COMMIT
+from lowwater_extractor.sources.turso.schema.definitions import quoted
 from lowwater_extractor.sources.turso.tables import SCHEMA, Tables
 
 #: counting takes at most one part in so many of the time

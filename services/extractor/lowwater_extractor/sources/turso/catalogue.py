@@ -5,8 +5,8 @@ from __future__ import annotations
 from lowwater.errors import StartRefusedError
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import Database
-from lowwater_extractor.sources.turso.definitions import Definition, Definitions, is_internal, quoted
-from lowwater_extractor.sources.turso.schema_rows import schema_line, table_of
+from lowwater_extractor.sources.turso.schema.definitions import Definition, Definitions, is_internal, quoted
+from lowwater_extractor.sources.turso.schema.schema_rows import schema_line, table_of
 
 #: of a table of changes; the second version has the transaction, too
 _COLUMNS = {"change_id", "change_time", "change_type", "table_name", "id", "before", "after", "updates"}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lowwater.errors import LowwaterError
-from lowwater_extractor.source import Check
-from lowwater_extractor.sources.turso import catalogue, cursors
+from lowwater_extractor.api import Check
+from lowwater_extractor.sources.turso import catalogue
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import Database
-from lowwater_extractor.sources.turso.definitions import Definitions
+from lowwater_extractor.sources.turso.cursor import stream as cursors
+from lowwater_extractor.sources.turso.schema.definitions import Definitions
 from lowwater_extractor.sources.turso.tables import check_tables
 
 

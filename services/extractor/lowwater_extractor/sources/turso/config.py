@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from lowwater_extractor.modes import ModesConfig, is_wanted
-from lowwater_extractor.sources.turso.definitions import NAMESPACE, CellType
+from lowwater_extractor.sources.turso.schema.definitions import NAMESPACE, CellType
 
 
 class TursoConfig(ModesConfig):

@@ -14,16 +14,17 @@ from lowwater.codec.table import TableSchema
 from lowwater.errors import StartRefusedError
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
-from lowwater_extractor.incremental import IncrementalStream, NoView
+from lowwater_extractor.api import Check, Encoders, Stream, TableView
+from lowwater_extractor.incremental.stream import IncrementalStream, NoView
 from lowwater_extractor.modes import refuse_other_mode
-from lowwater_extractor.refresh import RefreshStream
-from lowwater_extractor.source import Check, Encoders, Stream, TableView
-from lowwater_extractor.sources.turso import catalogue, checks, cursors
-from lowwater_extractor.sources.turso.assemble import THREAD
+from lowwater_extractor.snapshot.refresh import RefreshStream
+from lowwater_extractor.sources.turso import catalogue, checks
+from lowwater_extractor.sources.turso.assembler import THREAD
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import Database
+from lowwater_extractor.sources.turso.cursor import stream as cursors
+from lowwater_extractor.sources.turso.snapshot.view import FileView
 from lowwater_extractor.sources.turso.stream import TursoStream
-from lowwater_extractor.sources.turso.view import FileView
 
 
 class Turso:
@@ -108,6 +109,6 @@ class Turso:
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
         # Arrow is for those who copy
-        from lowwater_extractor.sources.turso.read import read_chunk
+        from lowwater_extractor.sources.turso.snapshot.read import read_chunk
 
         return read_chunk(self.config, self.name, chunk, avro, rules)

@@ -18,18 +18,18 @@ import structlog
 from lowwater.errors import LogGapError, LogUnknownError, SourceError, SourceLostError
 from lowwater.records.positions import Order
 from lowwater.runtime.failpoints import fail_point
-from lowwater_extractor.source import Encoders, Polled, ThreadMark, ThreadState
+from lowwater_extractor.api import Encoders, Polled, ThreadMark, ThreadState
 from lowwater_extractor.sources.turso import catalogue, metrics
-from lowwater_extractor.sources.turso.assemble import THREAD, Assembler, NowTables, cuts_behind
+from lowwater_extractor.sources.turso.assembler import THREAD, Assembler, NowTables, cuts_behind
 from lowwater_extractor.sources.turso.audit import NOTE as COUNTED
 from lowwater_extractor.sources.turso.audit import Audit
-from lowwater_extractor.sources.turso.captured import COMMIT, COMMIT_MINOR, CapturedMaker
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import DOUBT_SECONDS, Database, named_errors, refuse_mvcc
-from lowwater_extractor.sources.turso.definitions import Definitions, quoted
-from lowwater_extractor.sources.turso.resume import Resume, checksum
-from lowwater_extractor.sources.turso.schema_watch import NOTE as SCHEMA_NOTE
-from lowwater_extractor.sources.turso.schema_watch import SchemaWatch
+from lowwater_extractor.sources.turso.position import Resume, checksum
+from lowwater_extractor.sources.turso.relations import COMMIT, COMMIT_MINOR, CapturedMaker
+from lowwater_extractor.sources.turso.schema.definitions import Definitions, quoted
+from lowwater_extractor.sources.turso.schema.schema_watch import NOTE as SCHEMA_NOTE
+from lowwater_extractor.sources.turso.schema.schema_watch import SchemaWatch
 from lowwater_extractor.sources.turso.tables import Tables
 from lowwater_extractor.spill import SpillSpace
 

@@ -19,11 +19,11 @@ import structlog
 from lowwater.codec.table import TableSchema
 from lowwater.errors import LogUnknownError, StartRefusedError
 from lowwater.records.positions import Order
-from lowwater_extractor.source import SeenVersions
-from lowwater_extractor.sources.turso.captured import COMMIT_MINOR, Captured, CapturedMaker, problem
+from lowwater_extractor.api import SeenVersions
+from lowwater_extractor.snapshot.stale_notes import StaleTables
 from lowwater_extractor.sources.turso.config import TursoConfig
-from lowwater_extractor.sources.turso.definitions import NAMESPACE, Definitions, is_internal
-from lowwater_extractor.stale_notes import StaleTables
+from lowwater_extractor.sources.turso.relations import COMMIT_MINOR, Captured, CapturedMaker, problem
+from lowwater_extractor.sources.turso.schema.definitions import NAMESPACE, Definitions, is_internal
 
 SCHEMA = "sqlite_schema"
 _NOTE = "table/"

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple, Protocol
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import TableSchema
 from lowwater.errors import LogUnknownError, LowwaterError
-from lowwater_extractor.source import Encoders, Frame
-from lowwater_extractor.sources.oracle.columns import OracleColumn
+from lowwater_extractor.api import Encoders, Frame
 from lowwater_extractor.sources.oracle.ddl import Ddl, Name
-from lowwater_extractor.sources.oracle.dictionary import TableVersion
-from lowwater_extractor.sources.oracle.lob_fetch import LobFetch
+from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
 from lowwater_extractor.sources.oracle.logminer.literals import Convert, converter
 from lowwater_extractor.sources.oracle.logminer.sql_redo import Literal, Named, Statement, parse, parse_locator
-from lowwater_extractor.sources.oracle.table_rows import is_logged, without_key
-from lowwater_extractor.sources.oracle.values import MISSING
+from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
+from lowwater_extractor.sources.oracle.rows.row_decoder import is_logged, without_key
+from lowwater_extractor.sources.oracle.rows.values import MISSING
+from lowwater_extractor.sources.oracle.types import OracleColumn
 
 #: about what a frame has more than the statement
 FRAME_MORE_BYTES = 16

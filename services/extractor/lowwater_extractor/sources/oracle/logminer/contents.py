@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError
-from lowwater_extractor.sources.oracle.look import xid_of
+from lowwater_extractor.sources.oracle.thread_snapshot import xid_of
 
 
 class Row(NamedTuple):

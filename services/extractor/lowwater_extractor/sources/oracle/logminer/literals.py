@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 
 from lowwater.codec.table import Kind
 from lowwater.errors import CodecError, LogUnknownError, LowwaterError
-from lowwater_extractor.sources.oracle.columns import (
+from lowwater_extractor.sources.oracle.logminer.sql_redo import OPAQUE, Call, Literal
+from lowwater_extractor.sources.oracle.rows.value_writing import encoder
+from lowwater_extractor.sources.oracle.rows.values import MISSING, decoder
+from lowwater_extractor.sources.oracle.types import (
     CHARACTERS,
     FRACTION_DIGITS_MAX,
     OracleColumn,
@@ -25,9 +28,6 @@ from lowwater_extractor.sources.oracle.columns import (
     published_type,
     why_unreadable,
 )
-from lowwater_extractor.sources.oracle.logminer.sql_redo import OPAQUE, Call, Literal
-from lowwater_extractor.sources.oracle.value_writing import encoder
-from lowwater_extractor.sources.oracle.values import MISSING, decoder
 
 Convert = Callable[[Literal], Any]
 

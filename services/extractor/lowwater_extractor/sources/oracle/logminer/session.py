@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lowwater.errors import LogGapError
-from lowwater_extractor.source import ThreadState
+from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle.connect import Database
 from lowwater_extractor.sources.oracle.discovery import Discovery, Log
 from lowwater_extractor.sources.oracle.logminer.contents import query
-from lowwater_extractor.sources.oracle.look import Look, Thread
+from lowwater_extractor.sources.oracle.thread_snapshot import Look, Thread
 
 #: COMMITTED_DATA_ONLY is not among them: a session with it holds every open transaction in the server's memory, and
 #: begins anew with each window. CONTINUOUS_MINE is gone since 19c: logs are added here.

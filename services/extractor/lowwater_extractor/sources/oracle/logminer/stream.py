@@ -19,19 +19,19 @@ from zoneinfo import ZoneInfo
 from lowwater.codec.table import TableSchema
 from lowwater.errors import IncarnationError, LogCorruptError, LogGapError
 from lowwater.records.positions import ORDER_MIN, Order
-from lowwater_extractor.source import Encoders, Polled, SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor.api import Encoders, Polled, SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor.snapshot.stale_notes import StaleTables
 from lowwater_extractor.sources.oracle.config import LogMinerConfig, OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database
 from lowwater_extractor.sources.oracle.discovery import Discovery
-from lowwater_extractor.sources.oracle.lob_fetch import LobFetch
 from lowwater_extractor.sources.oracle.logminer.changes import ChangeMaker, Tables
 from lowwater_extractor.sources.oracle.logminer.contents import Joiner, rows_of
-from lowwater_extractor.sources.oracle.logminer.resume import Resume, fresh, resumed
+from lowwater_extractor.sources.oracle.logminer.position import Resume, fresh, resumed
 from lowwater_extractor.sources.oracle.logminer.session import MiningSession, oldest_scn
 from lowwater_extractor.sources.oracle.logminer.transactions import Assembler
-from lowwater_extractor.sources.oracle.look import Look, txid_text, without_container
+from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
+from lowwater_extractor.sources.oracle.thread_snapshot import Look, txid_text, without_container
 from lowwater_extractor.spill import SpillSpace
-from lowwater_extractor.stale_notes import StaleTables
 
 
 class _Window:

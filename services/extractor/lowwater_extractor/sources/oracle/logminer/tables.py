@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from lowwater_extractor.sources.oracle.altered import captured_names, why_stale
+from lowwater_extractor.sources.oracle.altered_tables import captured_names, why_stale
 from lowwater_extractor.sources.oracle.ddl import Ddl, Name
-from lowwater_extractor.sources.oracle.dictionary import TableVersion
+from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
 
 #: (scn, `OWNER.TABLE`) → the table as it was then; none if it was not there
 ReadOne = Callable[[int, str], list[TableVersion]]

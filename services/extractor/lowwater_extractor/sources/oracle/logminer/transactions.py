@@ -17,7 +17,8 @@ from zoneinfo import ZoneInfo
 
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError, SourceError
 from lowwater.records.positions import ORDER_MIN, Order
-from lowwater_extractor.source import SourceTransaction
+from lowwater_extractor.api import SourceTransaction
+from lowwater_extractor.snapshot.stale_notes import StaleTables
 from lowwater_extractor.sources.oracle import ddl
 from lowwater_extractor.sources.oracle.ddl import Ddl, Effect, Name
 from lowwater_extractor.sources.oracle.logminer.changes import (
@@ -39,12 +40,11 @@ from lowwater_extractor.sources.oracle.logminer.contents import (
     action_of,
     place_of,
 )
-from lowwater_extractor.sources.oracle.logminer.opened import Open
 from lowwater_extractor.sources.oracle.logminer.sql_redo import Named, parse, parse_locator
-from lowwater_extractor.sources.oracle.look import txid_text, without_container
-from lowwater_extractor.sources.oracle.taken import spill_largest
+from lowwater_extractor.sources.oracle.logminer.transaction_buffer import Open
+from lowwater_extractor.sources.oracle.thread_snapshot import txid_text, without_container
+from lowwater_extractor.sources.oracle.transactions.transaction_buffer import spill_largest
 from lowwater_extractor.spill import SpillSpace
-from lowwater_extractor.stale_notes import StaleTables
 
 Out = list[SourceTransaction]
 

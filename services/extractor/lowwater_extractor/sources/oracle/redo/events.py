@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lowwater.errors import LogCorruptError, LogUnknownError, MarkBrokenError, SourceError
+from lowwater_extractor.sources.oracle.redo._native.event_list import list_events
 from lowwater_extractor.sources.oracle.redo.codes import (
     ARGUMENT,
     BEGIN,
@@ -29,10 +30,8 @@ from lowwater_extractor.sources.oracle.redo.codes import (
     ROW,
     UNDO,
 )
-from lowwater_extractor.sources.oracle.redo.event_list import list_events
-from lowwater_extractor.sources.oracle.redo.found import Captured, Found, Problem
+from lowwater_extractor.sources.oracle.redo.filter_results import Captured, Found, Problem
 from lowwater_extractor.sources.oracle.redo.layout import Place, Where, epoch_seconds
-from lowwater_extractor.sources.oracle.redo.picks import pick_vectors
 from lowwater_extractor.sources.oracle.redo.scan import (
     Damage,
     Ints,
@@ -41,7 +40,8 @@ from lowwater_extractor.sources.oracle.redo.scan import (
     Records,
     walk_records,
 )
-from lowwater_extractor.sources.oracle.redo.sieve import Sieve
+from lowwater_extractor.sources.oracle.redo.vector_columns import pick_vectors
+from lowwater_extractor.sources.oracle.redo.vector_filter import Sieve
 
 __all__ = [
     "ARGUMENT",

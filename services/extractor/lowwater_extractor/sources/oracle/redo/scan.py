@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lowwater_extractor.sources.oracle.redo import lwns as chain
-from lowwater_extractor.sources.oracle.redo import walk
+from lowwater_extractor.sources.oracle.redo._native import lwns as chain
+from lowwater_extractor.sources.oracle.redo._native import record_scan as walk
 from lowwater_extractor.sources.oracle.redo.blocks import Bytes
 from lowwater_extractor.sources.oracle.redo.layout import (
     BLOCK_HEAD,

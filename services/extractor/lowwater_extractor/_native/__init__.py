@@ -1,0 +1,1 @@
+"""Compiled: modules with C types in a .pxd beside them, and a plugin of the Kafka client."""

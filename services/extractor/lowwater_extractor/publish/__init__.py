@@ -1,0 +1,1 @@
+"""Committed transactions into Kafka transactions."""

@@ -1,0 +1,110 @@
+"""Records of the changes topic on their way to the client: a slab for each partition, handed over when it is full.
+
+The records of one partition keep their order, whatever their size: what is larger than a slab goes alone, behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+from lowwater.codec.varint import long
+from lowwater.errors import RowTooLargeError
+from lowwater.kafka import topics
+from lowwater_extractor._native.frames import Frames
+from lowwater_extractor._native.slab import Slab
+from lowwater_extractor.api import Frame
+from lowwater_extractor.publish.slab_producer import SlabProducer
+
+
+class Outbox:
+    def __init__(self, producer: SlabProducer, source: str, row_key: Callable[[bytes], str]) -> None:
+        self._producer = producer
+        self._source = source
+        self._topic = topics.changes(source)
+        self._row_key = row_key
+        self._slabs: dict[int, Slab] = {}
+        #: of all that was put here
+        self.bytes_total = 0
+        self.records_total = 0
+
+    def put(self, value: bytes, key: bytes, partition: int) -> None:
+        """A record that is no change."""
+        if self._slab(partition).add(key, value):
+            self.bytes_total += len(value)
+        else:
+            self._hand_over(partition)
+            self._put_alone(value, key, partition)
+        self.records_total += 1
+
+    def put_changes(self, frames: list[Frame], seq: int, key: bytes, partition: int) -> int:
+        """Changes that follow each other, the first with this `seq`; their checksum."""
+        slab = self._slab(partition)
+        done = checksum = 0
+        while True:
+            size, summed = slab.size, slab.checksum
+            done += slab.add_changes(key, frames, done, seq + done)
+            checksum += slab.checksum - summed
+            self.bytes_total += slab.size - size
+            if done == len(frames):
+                break
+            if slab.count:
+                self._hand_over(partition)
+                continue
+            checksum += self._put_large(frames[done], seq + done, key, partition)
+            done += 1
+        self.records_total += len(frames)
+        return checksum
+
+    def put_frames(
+        self, frames: Frames, place: int, most: int, seq: int, key: bytes, partition: int
+    ) -> tuple[int, int, int]:
+        """Some of the changes from `place` on, at least one: the place behind them, how many, and their checksum."""
+        slab = self._slab(partition)
+        while True:
+            rows, size, summed = slab.count, slab.size, slab.checksum
+            behind = slab.add_frames(key, frames, place, most, seq)
+            taken, checksum = slab.count - rows, slab.checksum - summed
+            self.bytes_total += slab.size - size
+            if taken or not rows:
+                break
+            self._hand_over(partition)
+        if not taken:
+            behind, taken = frames.behind(place), 1
+            checksum = self._put_large(frames.frame(place), seq, key, partition)
+        self.records_total += taken
+        return behind, taken, checksum
+
+    def hand_all_over(self) -> None:
+        for partition, slab in self._slabs.items():
+            if slab.count:
+                self._hand_over(partition)
+
+    def _hand_over(self, partition: int) -> None:
+        slab = self._slabs[partition]
+        self._producer.produce_slab(self._topic, slab, partition)
+        slab.clear()
+
+    def _put_large(self, frame: Frame, seq: int, key: bytes, partition: int) -> int:
+        """A change that is larger than a slab; its checksum."""
+        header, body = frame
+        value = header + long(seq) + body
+        self._put_alone(value, key, partition)
+        return crc32(value)
+
+    def _put_alone(self, value: bytes, key: bytes, partition: int) -> None:
+        if len(value) > topics.MESSAGE_BYTES_MAX:
+            raise RowTooLargeError(
+                f"a row of {len(value)} bytes is beyond the {topics.MESSAGE_BYTES_MAX} that a message may have: "
+                f"{self._row_key(value)}",
+                source=self._source,
+                hint="drop the large column from capture (columns.drop), then restart the source",
+            )
+        self._producer.produce(self._topic, key, value, partition)
+        self.bytes_total += len(value)
+
+    def _slab(self, partition: int) -> Slab:
+        slab = self._slabs.get(partition)
+        if slab is None:
+            slab = self._slabs[partition] = Slab()
+        return slab

@@ -1,0 +1,287 @@
+"""From change events to whole transactions. Does no I/O but for large transactions, on disk.
+
+The log of a replica set gives each of its entries a cluster time of its own, and one transaction, or one single write,
+is one entry (a large one is several, and counts as its last). Events of one transaction share that time, their session
+and their number, and come one behind the other. Within a cluster time transactions are counted: that is their place.
+
+A time is over with the next later event; with a token of a later time; or when the server, asked for more, has nothing:
+it takes an entry apart as a whole before it looks for the next. Until then it is not marked, and nothing of it counts
+as read: a stream that begins again begins before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from lowwater.errors import LogCorruptError, LogUnknownError, LowwaterError, MarkBrokenError
+from lowwater.records.positions import Order
+from lowwater_extractor.api import Frame, SourceTransaction
+from lowwater_extractor.sources.mongodb.position import NO_TIME, ClusterTime, time_of
+from lowwater_extractor.sources.mongodb.relations import Table
+from lowwater_extractor.sources.mongodb.wire import events as ev
+from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
+from lowwater_extractor.sources.mongodb.wire.events import Event
+from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
+
+THREAD = 1
+
+#: what changes no document that is captured
+_PASSED_OVER = {b"createIndexes", b"dropIndexes", b"modify", b"dropDatabase"}
+
+
+def place_of(time: int) -> str:
+    """As the server's own tools show a timestamp."""
+    return f"{time >> 32}.{time & 0xFFFFFFFF}"
+
+
+class Captured(Protocol):
+    """The tables that are captured, by `database.collection`."""
+
+    def find(self, name: str) -> Table | None: ...
+
+    def drop(self, name: str) -> None:
+        """The collection is no more."""
+        ...
+
+    def replace(self, name: str, order: Order, reason: str) -> None:
+        """Other documents have got this name, which the log does not tell one by one."""
+        ...
+
+    def miss(self, name: str, order: Order) -> None:
+        """The stored image of a document that was changed is not there."""
+        ...
+
+    @property
+    def has_before(self) -> bool:
+        """Changes are read with the document as it was."""
+        ...
+
+
+class Assembler:
+    """Fed with one event after the other; what is whole is taken out."""
+
+    def __init__(self, source: str, captured: Captured, space: SpillSpace, bytes_max: int) -> None:
+        self._source = source
+        self._captured = captured
+        self._space = space
+        self._bytes_max = bytes_max
+        self._tables: dict[bytes, Table | None] = {}
+        #: the time that is not over, the place in it, and what has come of the transaction there
+        self._time = ClusterTime(0)
+        self._place = 0
+        self._transaction = b""
+        self._ts_us = 0
+        self._frames: list[Frame] = []
+        self._bytes = 0
+        self._large: Rows | None = None
+        self._last: Event | None = None
+        #: of the last event that came, in this session or before it
+        self.event_at = ClusterTime(0)
+        self.committed: list[SourceTransaction] = []
+        #: everything up to and with this time is whole
+        self.over_at = ClusterTime(0)
+        self._over: Event | str = ""
+        #: the last event ended the stream
+        self.is_invalidated = False
+
+    def begin(self, token: str, over_at: ClusterTime, event_at: ClusterTime = NO_TIME) -> None:
+        self.over_at, self._over, self.event_at = over_at, token, event_at
+
+    @property
+    def over_token(self) -> str:
+        """Behind everything up to and with `over_at`, and before all else."""
+        # most are never asked for
+        return self._over if isinstance(self._over, str) else self._token_of(self._over)
+
+    @property
+    def read_to(self) -> str:
+        """The token of the last event that came of a time that is not over; empty: there is none."""
+        return self._token_of(self._last) if self._last is not None and self.is_inside else ""
+
+    def _token_of(self, event: Event) -> str:
+        with self._named():
+            return event.token
+
+    @property
+    def is_inside(self) -> bool:
+        """Something has come of a time that is not over."""
+        return self._time > self.over_at
+
+    # -- what ends a time --------------------------------------------------------------------------------
+
+    def end_batch(self, token: str, *, is_empty: bool) -> None:
+        """Behind the events of a batch: its token. `is_empty`: there were none, and the server was asked for more."""
+        with self._named():
+            if is_empty and self.is_inside:
+                self.end_time()
+            time = time_of(token)
+            if time > self._time and time > self.over_at:
+                self.end_time()
+                # events of exactly this time may be still to come
+                self.over_at, self._over = ClusterTime(max(self.over_at, time - 1)), token
+
+    def end_time(self) -> None:
+        self._end_transaction()
+        if self.is_inside:
+            assert self._last is not None
+            self.over_at, self._over = self._time, self._last
+
+    def _end_transaction(self) -> None:
+        if not self._frames and self._large is None:
+            return
+        changes: Iterable[Frame] = self._frames
+        size, count = self._bytes + 5 * len(self._frames), len(self._frames)
+        if self._large is not None:
+            self._spill()
+            changes = SpilledFrames(self._large, lambda: None)
+            size, count = self._large.bytes, changes.count
+        txid = ev.transaction_name(self._transaction) if self._transaction else f"{self._time}-{self._place}"
+        order = Order(self._time, self._place)
+        self.committed.append(SourceTransaction(THREAD, txid, order, self._ts_us, changes, size, count))
+        self._frames, self._bytes, self._large = [], 0, None
+
+    # -- events ------------------------------------------------------------------------------------------
+
+    def feed(self, found: Iterable[bytes]) -> None:
+        data = b""
+        with self._named():
+            try:
+                for data in found:
+                    self._feed(ev.read_event(data))
+            except rb.DAMAGE as error:
+                # its first bytes are the token and the kind: no document is shown
+                what = f"an event that ends too soon, or is not what it says: {data[:48].hex(' ')}"
+                hint = "the stream contradicts itself: restart the source; if it comes again, report it"
+                raise LogCorruptError(what, hint=hint) from error
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors say where they come from."""
+        try:
+            yield
+        except LowwaterError as error:
+            error.source, error.thread = error.source or self._source, THREAD
+            error.position = error.position or place_of(max(self._time, self.over_at))
+            raise
+
+    def _feed(self, event: Event) -> None:
+        time, transaction = event.time, event.transaction
+        if b"fromMigrate" in event.places:
+            raise LogUnknownError(
+                f"{ev.full_name(event.namespace)}: a document that a balancer has moved (fromMigrate)",
+                position=place_of(time),
+                hint="a shard cannot be captured, see docs/mongodb.md; once it is none any more, reset the source",
+            )
+        if time <= self.over_at or time < self._time:
+            raise MarkBrokenError(
+                "an event of a time that was over",
+                position=place_of(time),
+                hint="the stream went against its own order; do not go on, report it with the server's log",
+            )
+        if time > self._time:
+            self.end_time()
+            self._time, self._place, self._transaction = time, 1, transaction
+        elif not transaction or transaction != self._transaction:
+            self._end_transaction()
+            self._place, self._transaction = self._place + 1, transaction
+        self._ts_us = event.ts_us
+        self._change(event)
+        self._last, self.event_at = event, time
+
+    def _change(self, event: Event) -> None:
+        kind, data, ts_us = event.kind, event.data, event.ts_us
+        if kind == b"insert":
+            table = self._table(event)
+            if table is not None:
+                self._add(table.insert(data, self._document(event, b"fullDocument"), ts_us))
+        elif kind in (b"update", b"replace"):
+            table = self._table(event)
+            if table is not None:
+                self._update(table, event)
+        elif kind == b"delete":
+            table = self._table(event)
+            if table is not None:
+                before = self._before(table, event)
+                self._add(table.delete(data, before or self._document(event, b"documentKey"), ts_us))
+        else:
+            self._change_collection(event)
+
+    def _update(self, table: Table, event: Event) -> None:
+        before, after = self._before(table, event), event.document(b"fullDocument")
+        if after is None:
+            # what it became is in no log: its table is copied again
+            self._captured.miss(table.name, Order(self._time, self._place))
+            return
+        if before is None:
+            before = table.moved_from(event.data, self._document(event, b"documentKey"), after)
+        self._add(table.update(event.data, before, after, event.ts_us))
+
+    def _before(self, table: Table, event: Event) -> int | None:
+        """None: it is not asked for, or is missing; then the key has to do, and the table is copied again."""
+        found = event.document(b"fullDocumentBeforeChange")
+        if found is None and self._captured.has_before:
+            self._captured.miss(table.name, Order(self._time, self._place))
+        return found
+
+    def _change_collection(self, event: Event) -> None:
+        kind = event.kind
+        if kind == b"drop":
+            self._emptied(ev.full_name(event.namespace), event.ts_us)
+        elif kind == b"rename":
+            self._emptied(ev.full_name(event.namespace), event.ts_us)
+            name = ev.full_name(event.data, event.places[b"to"])
+            if self._captured.find(name) is not None:
+                self._emptied(name, event.ts_us)
+                old = ev.full_name(event.namespace)
+                self._captured.replace(name, Order(self._time, self._place), f"{old} was renamed to it")
+        elif kind == b"create":
+            table = self._captured.find(ev.full_name(event.namespace))
+            if table is not None:
+                table.created()
+        elif kind == b"invalidate":
+            self.is_invalidated = True
+        elif kind not in _PASSED_OVER:
+            raise LogUnknownError(
+                f"an event of a kind that is not known here: {kind.decode()}",
+                hint="is the server newer than lowwater, or a sharded cluster? see docs/mongodb.md",
+            )
+
+    def _emptied(self, name: str, ts_us: int) -> None:
+        """All its documents are gone, and the log does not say so of each."""
+        table = self._captured.find(name)
+        if table is None:
+            return
+        if table.is_known:
+            self._add(table.truncate(ts_us))
+        self._captured.drop(name)
+
+    def _table(self, event: Event) -> Table | None:
+        try:
+            return self._tables[event.namespace]
+        except KeyError:
+            found = self._tables[event.namespace] = self._captured.find(ev.full_name(event.namespace))
+            return found
+
+    def _document(self, event: Event, name: bytes) -> int:
+        at = event.document(name)
+        if at is None:
+            raise LogCorruptError(
+                f"{ev.full_name(event.namespace)}: an event of kind {event.kind.decode()} without {name.decode()}",
+                hint="is changeStreamPreAndPostImages on? `lowwater source check` says so",
+            )
+        return at
+
+    def _add(self, frame: Frame) -> None:
+        self._frames.append(frame)
+        self._bytes += len(frame[1])
+        if self._bytes > self._bytes_max:
+            self._spill()
+
+    def _spill(self) -> None:
+        if self._large is None:
+            self._large = Rows(self._space, self._bytes_max // 2)
+        for header, body in self._frames:
+            self._large.add(header + body, 0)
+        self._frames, self._bytes = [], 0

@@ -1,0 +1,1 @@
+"""Copies of collections by ranges of `_id`."""

@@ -1,0 +1,119 @@
+"""Copies of collections, planned. There is no snapshot that several sessions could share for as long as a copy takes:
+a chunk holds what is there when it is read, and the changes since the plan lie over it, whole documents by their key.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import structlog
+from pymongo.read_concern import ReadConcern
+
+from lowwater.codec.rules import ColumnRules
+from lowwater.codec.table import TableSchema
+from lowwater.errors import SourceLostError
+from lowwater_extractor.api import PlannedTable
+from lowwater_extractor.sources.mongodb.catalogue import list_collections, log_end
+from lowwater_extractor.sources.mongodb.config import MongoConfig
+from lowwater_extractor.sources.mongodb.connect import RAW, Client, connect, named_errors
+from lowwater_extractor.sources.mongodb.position import timestamp
+from lowwater_extractor.sources.mongodb.relations import Shapes
+from lowwater_extractor.sources.mongodb.shapes import Hidden, Shape, id_type_in
+from lowwater_extractor.sources.mongodb.snapshot.chunks import plan_chunks
+from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
+
+_KEEP_SECONDS = 5.0
+
+_log = structlog.get_logger()
+
+
+class WindowView:
+    """`tables`: full names of those that are to be planned."""
+
+    def __init__(
+        self, config: MongoConfig, source: str, shapes: Shapes, rules: ColumnRules, tables: Sequence[str]
+    ) -> None:
+        self._config = config
+        self._source = source
+        self._shapes = shapes
+        self._rules = rules
+        self._left = list(tables)
+        self._client = connect(config, source)
+        self._uuids: dict[str, str] = {}
+        self._kept_at = time.monotonic()
+
+    def plan(self, tables_max: int) -> list[PlannedTable]:
+        """One at a time: of each some documents are looked at."""
+        if not self._left:
+            return []
+        now, self._left = self._left[:1], self._left[1:]
+        there = {info.name: info for info in list_collections(self._client, self._config, self._source)}
+        return [self._plan(name, there[name].uuid if name in there else "") for name in now]
+
+    def _plan(self, name: str, uuid: str) -> PlannedTable:
+        self._uuids[name] = uuid
+        sample(self._client, self._config, self._source, self._shapes, name)
+        shape = self._shapes.get(name)
+        if uuid:
+            shape = look_at_ends(self._client, self._source, self._shapes, name)
+        if not uuid:
+            # dropped since: all that one of its name will have comes by the stream
+            namespace, _, collection = name.partition(".")
+            return PlannedTable(TableSchema(self._source, namespace, collection, 0, (), ()), None, [])
+        planned = plan_chunks(self._client, self._source, shape, self._config.chunk_rows)
+        table = shape.table(self._source, Hidden.of(self._rules, name).masked)
+        return PlannedTable(table, None, [(bounds.encode(), rows) for bounds, rows in planned])
+
+    def keep(self, tables: Sequence[str]) -> list[str]:
+        """A collection that was dropped and made again, or got its name from another, is not what was planned."""
+        now = time.monotonic()
+        if now - self._kept_at < _KEEP_SECONDS:
+            return []
+        self._kept_at = now
+        try:
+            there = {info.name: info.uuid for info in list_collections(self._client, self._config, self._source)}
+        except SourceLostError as error:
+            # nothing is held there that could be lost: the next look is soon
+            _log.warning("collections that are copied could not be looked at", **error.fields())
+            return []
+        return [name for name in tables if there.get(name, "") != self._uuids.get(name, "")]
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def sample(client: Client, config: MongoConfig, source: str, shapes: Shapes, name: str) -> None:
+    """Grow a collection's shape by some of its documents, drawn at random."""
+    database, _, collection = name.partition(".")
+    with named_errors(source, f"draw documents of {name}"):
+        found = client[database].get_collection(collection, codec_options=RAW)
+        for document in found.aggregate([{"$sample": {"size": config.sample_documents}}], allowDiskUse=True):
+            with rb.named_damage(source, name):
+                shapes.grow(name, bytes(document.raw))
+
+
+def look_at_ends(client: Client, source: str, shapes: Shapes, name: str) -> Shape:
+    """Grow a collection's shape by the documents with the least and the greatest `_id`, as a majority has them by now,
+    whoever is asked. The server sorts by types first: if these two have one type, so have all in between.
+
+    If there are none, all that the collection will ever have comes by the stream.
+    """
+    database, _, collection = name.partition(".")
+    found = client[database].get_collection(collection, codec_options=RAW, read_concern=ReadConcern("majority"))
+    now = log_end(client, source).time
+    documents = []
+    with named_errors(source, f"look at {name}"), client.start_session(causal_consistency=True) as session:
+        session.advance_operation_time(timestamp(now))
+        for direction in (1, -1):
+            documents.append(found.find_one({}, sort=[("_id", direction)], session=session))
+    with rb.named_damage(source, name):
+        types = set()
+        for document in documents:
+            if document is not None:
+                shapes.grow(name, bytes(document.raw))
+                types.add(id_type_in(bytes(document.raw)))
+    shape = shapes.get(name)
+    if shapes.may_mix_ids and shape.id_type is not None and types - {shape.id_type}:
+        shape = shapes.mix_ids(name)
+    return shape

@@ -1,0 +1,1 @@
+"""The change stream, the oplog, BSON."""

@@ -1,0 +1,1 @@
+"""Statements of the log, and what they do to captured tables."""

@@ -1,0 +1,1 @@
+"""Copies of tables by ranges of their primary key."""

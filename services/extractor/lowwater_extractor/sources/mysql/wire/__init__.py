@@ -1,0 +1,1 @@
+"""The replication protocol, events of the binary log, and their values."""

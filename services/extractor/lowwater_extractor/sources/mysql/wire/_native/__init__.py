@@ -1,0 +1,1 @@
+"""Compiled: the cut of packets into events."""

@@ -1,0 +1,92 @@
+"""Where LogMiner's capture goes on: what a resume holds, and where a fresh one begins.
+
+A session mines all threads at once, so the resumes of all threads say the same, and one Kafka transaction keeps them
+the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lowwater.errors import IncarnationError, SourceError, StartRefusedError
+from lowwater_extractor.sources.oracle.thread_snapshot import Start, txid_text
+
+_FORMAT = "logminer 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    incarnation: str
+    #: mining begins here: at the begin of the oldest transaction that is open
+    start: int
+    #: commits up to here have been handed over, and are the marks
+    read: int
+    #: the SCN at which capture began
+    since: int
+    #: open at `read`, with changes: they must be found again
+    open: list[int] = field(default_factory=list)
+    left_out: list[int] = field(default_factory=list)
+    #: closed threads of which all is mined: the database may forget them
+    finished: list[int] = field(default_factory=list)
+
+    def pack(self) -> bytes:
+        raw = [
+            _FORMAT, self.incarnation, self.start, self.read, self.since, self.open, self.left_out, self.finished
+        ]  # fmt: skip
+        return json.dumps(raw, separators=(",", ":")).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Resume:
+        try:
+            name, incarnation, start, read, since, opened, left_out, finished = json.loads(data)
+        except (ValueError, TypeError) as error:
+            raise SourceError(f"the saved resume is not one of LogMiner's: {error}", hint=_RESET) from error
+        if name != _FORMAT:
+            raise SourceError(f"the saved resume is {name!r}, this is {_FORMAT!r}", hint=_RESET)
+        return cls(incarnation, start, read, since, opened, left_out, finished)
+
+
+_RESET = "a source's `capture` cannot be changed while it runs: reset the source, and it is captured anew"
+
+
+def resumed(source: str, incarnation: str, saved: Mapping[int, bytes]) -> Resume:
+    """The one place that all threads' resumes name."""
+    resumes = {number: Resume.unpack(data) for number, data in saved.items()}
+    for number, resume in resumes.items():
+        if resume.incarnation != incarnation:
+            raise IncarnationError(
+                f"the position belongs to incarnation {resume.incarnation}, the database is {incarnation}",
+                source=source,
+                thread=number,
+                hint="logs of two incarnations are never mixed: begin capture anew",
+            )
+    # a thread that was added last may have been registered with the position of that moment
+    return min(resumes.values(), key=lambda resume: (resume.read, resume.start))
+
+
+def fresh(
+    source: str, incarnation: str, start: Start, *, oldest_scn: int, leave_out: bool
+) -> tuple[Resume, list[tuple[int, str, str]]]:
+    """Capture begins now, at the oldest open transaction; `oldest_scn`: from there on all logs are there.
+
+    Also what is left out: (thread, txid, why).
+    """
+    # 0: where it began is not known
+    gone = [each for each in start.open if not each.start_scn or each.start_scn < oldest_scn]
+    if gone and not leave_out:
+        first = min(gone, key=lambda each: each.start_scn)
+        raise StartRefusedError(
+            f"{len(gone)} open transactions began in logs that are gone; the oldest is {txid_text(first.xid)}, "
+            f"which began at SCN {first.start_scn or 'unknown'}",
+            source=source,
+            thread=first.thread or None,
+            position=f"SCN {oldest_scn}",
+            hint="restore the logs, wait for them to end, or set open_at_start: leave_out",
+        )
+    why = "it was open when capture began, and the log of its begin is gone"
+    left_out = [(each.thread, txid_text(each.xid), f"{why}: SCN {each.start_scn}") for each in gone]
+    first_scn = max(start.first_scn, oldest_scn) if gone else start.first_scn
+    unread = sorted({*(each.xid for each in gone), *start.dead})
+    return Resume(incarnation, first_scn, start.since, start.since, [], unread), left_out

@@ -1,0 +1,1 @@
+"""Compiled: every byte of redo passes through these loops."""

@@ -1,0 +1,48 @@
+"""LOBs that the log does not carry, asked of the database as of the commit's SCN: `lob_fetch: at_commit`.
+
+The value is the one that the transaction left behind. What a later transaction did is not in it, and what this one did
+in between is not either: all changes of a row in one transaction get the same value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lowwater.codec.table import Kind
+from lowwater_extractor.sources.oracle.connect import Database, quoted
+from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
+
+#: keys of these kinds can be bound as they are published
+_BOUND = frozenset({Kind.INT32, Kind.INT64, Kind.DECIMAL, Kind.STRING, Kind.BYTES})
+
+
+class LobFetch:
+    """Over a connection whose session is in the captured container."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def fill(self, table: TableVersion, columns: Sequence[str], row: list[Any], scn: int) -> bool:
+        """Put the values of the row with this one's key into it.
+
+        False: it was gone by the commit, or its key cannot be asked for.
+        """
+        places = {column.name: place for place, column in enumerate(table.schema.columns)}
+        kinds = [table.schema.columns[places[name]].type.kind for name in table.key]
+        key = [_bound(row[places[name]], kind) for name, kind in zip(table.key, kinds, strict=True)]
+        if not key or None in key or not _BOUND.issuperset(kinds):
+            return False
+        listed = ", ".join(map(quoted, columns))
+        where = " AND ".join(f"{quoted(name)} = :k{at}" for at, name in enumerate(table.key))
+        sql = f"SELECT {listed} FROM {quoted(table.owner)}.{quoted(table.table)} AS OF SCN :scn WHERE {where}"
+        binds = {f"k{at}": value for at, value in enumerate(key)}
+        found = self._database.ask(sql, scn=scn, **binds)
+        for name, value in zip(columns, found[0] if found else (), strict=False):
+            row[places[name]] = value
+        return bool(found)
+
+
+def _bound(value: Any, kind: Kind) -> Any:
+    """Text of the log may still be UTF-8."""
+    return value.decode() if kind is Kind.STRING and isinstance(value, bytes) else value

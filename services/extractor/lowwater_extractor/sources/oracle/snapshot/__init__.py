@@ -1,0 +1,1 @@
+"""Copies of tables as of an SCN."""

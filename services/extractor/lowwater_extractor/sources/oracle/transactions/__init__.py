@@ -1,0 +1,1 @@
+"""Transactions put together over all redo threads."""

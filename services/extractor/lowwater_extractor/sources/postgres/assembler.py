@@ -1,0 +1,316 @@
+"""From pgoutput's messages to whole committed transactions. Does no I/O but for large transactions, on disk.
+
+A transaction comes whole at its commit; or, if it is large, in blocks while it is still running, mixed with others.
+Of such a one the messages are kept as they came, and decoded once it has committed: what is rolled back costs nothing.
+A relation is made when the first change of it counts: the catalogue does not show what has not committed, and the
+server also names relations that have no changes (the partitions of a table that is captured as a whole).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from lowwater.errors import CodecError, LogCorruptError, LogUnknownError
+from lowwater.records.positions import Order
+from lowwater_extractor.api import Frame, SourceTransaction
+from lowwater_extractor.sources.postgres.relations import Relation
+from lowwater_extractor.sources.postgres.transaction_buffer import Streamed, StreamedChanges
+from lowwater_extractor.sources.postgres.wire import messages
+from lowwater_extractor.sources.postgres.wire.lsn import format_lsn
+from lowwater_extractor.sources.postgres.wire.messages import RelationMessage, StreamCommit
+from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
+
+THREAD = 1
+#: a message of the stream has 25 bytes of the replication protocol in front
+BODY = 25
+
+#: the letter of the replication protocol around them
+XLOG_DATA = 0x77
+_OID_END = BODY + 5
+#: where the row of an insert begins: behind the letter, the relation's oid and `N`
+_TUPLE = BODY + 6
+
+#: of a shape that was named, in the transaction with this id; none: its changes are not wanted
+MakeRelation = Callable[[RelationMessage, int], Relation | None]
+
+
+class NamedRelation(NamedTuple):
+    oid: int
+    name: str
+    columns: tuple[str, ...]
+
+
+class Named(NamedTuple):
+    """Relations that the server has named: after whatever was done to one it does so again."""
+
+    #: transactions that have committed in which that was
+    xids: list[int]
+    #: as they were then: the end of the last of these transactions
+    places: dict[NamedRelation, int]
+
+
+class Assembler:
+    """Fed with one message after the other; what has committed is taken out."""
+
+    def __init__(
+        self, source: str, make: MakeRelation, space: SpillSpace, bytes_max: int, tick: Callable[[], None]
+    ) -> None:
+        self._source = source
+        self._make = make
+        self._space = space
+        self._bytes_max = bytes_max
+        self._tick = tick
+        #: the shape of each relation as it was named last, and what was made of those that had changes since
+        self._named: dict[bytes, RelationMessage] = {}
+        self._relations: dict[bytes, Relation] = {}
+        self._unwanted: set[bytes] = set()
+        #: see `take_named`
+        self._named_now = Named([], {})
+        self._naming: set[NamedRelation] = set()
+        #: the one transaction that comes whole
+        self._xid = 0
+        self._ts_us = 0
+        self._frames: list[Frame] | None = None
+        self._frames_bytes = 0
+        self._large: Rows | None = None
+        #: those that come in blocks
+        self._open: dict[int, Streamed] = {}
+        self._block: Streamed | None = None
+        self.committed: list[SourceTransaction] = []
+        #: behind the last commit
+        self.end_lsn = 0
+
+    @property
+    def is_inside(self) -> bool:
+        """In the middle of a transaction that comes whole, or of a block."""
+        return self._frames is not None or self._block is not None
+
+    def take_named(self) -> Named | None:
+        """What was named since this was asked last."""
+        found = self._named_now
+        if not found.xids:
+            return None
+        self._named_now = Named([], {})
+        return found
+
+    def feed(self, m: bytes) -> None:
+        """One XLogData message."""
+        self.feed_all((m,), self._feed)
+
+    def feed_all(self, found: Iterable[bytes], other: Callable[[bytes], None]) -> None:
+        """Messages in their order; `other` takes those that are not XLogData.
+
+        Inserts of a transaction that comes whole are written out: every call that is saved here counts.
+        """
+        m = b""
+        try:
+            for m in found:
+                if m[0] != XLOG_DATA:
+                    other(m)
+                    continue
+                frames = self._frames
+                if m[BODY] != 0x49 or frames is None or self._block is not None:
+                    self._feed(m)
+                    continue
+                relation = self._relations.get(m[BODY + 1 : _OID_END])
+                if relation is None:
+                    relation = self._make_named(m[BODY + 1 : _OID_END])
+                    if relation is None:
+                        continue
+                body = relation.encode_insert(relation.read_whole(m, _TUPLE, [])[0], self._ts_us)
+                frames.append((relation.header, body))
+                self._frames_bytes += len(body)
+                if self._frames_bytes > self._bytes_max:
+                    self._spill()
+        except (struct.error, IndexError, ValueError) as error:
+            raise self._wrong(
+                f"a message that ends too soon, or is not what it says: {m[BODY:][:64].hex(' ')}"
+            ) from error
+        except (CodecError, LogUnknownError) as error:
+            error.source, error.thread = error.source or self._source, THREAD
+            error.position = error.position or format_lsn(int.from_bytes(m[1:9]))
+            raise
+
+    def _feed(self, m: bytes) -> None:
+        kind = m[BODY]
+        if self._block is not None:
+            self._feed_block(self._block, m, kind)
+        elif kind == 0x49:  # I
+            if relation := self._relation(m):
+                self._add(relation.insert(m, BODY + 5, self._ts_us))
+        elif kind == 0x55:  # U
+            if relation := self._relation(m):
+                self._add(relation.update(m, BODY + 5, self._ts_us))
+        elif kind == 0x44:  # D
+            if relation := self._relation(m):
+                self._add(relation.delete(m, BODY + 5, self._ts_us))
+        else:
+            self._feed_rare(m, kind)
+
+    def _add(self, frame: Frame) -> None:
+        if self._frames is None:
+            raise self._wrong("a change outside of a transaction")
+        self._frames.append(frame)
+        self._frames_bytes += len(frame[1])
+        if self._frames_bytes > self._bytes_max:
+            self._spill()
+
+    def _spill(self) -> None:
+        """It came whole, and is large all the same: the server could not stream it."""
+        if self._large is None:
+            self._large = Rows(self._space, self._bytes_max // 2)
+        for header, body in self._frames or ():
+            self._large.add(header + body, 0)
+        self._frames, self._frames_bytes = [], 0
+
+    def _relation(self, m: bytes) -> Relation | None:
+        oid = m[BODY + 1 : BODY + 5]
+        return self._relations.get(oid) or self._make_named(oid)
+
+    def _make_named(self, oid: bytes) -> Relation | None:
+        if oid in self._unwanted:
+            return None
+        relation = self._make(self._named_as(oid), self._xid)
+        if relation is None:
+            self._unwanted.add(oid)
+        else:
+            self._relations[oid] = relation
+        return relation
+
+    def _named_as(self, oid: bytes) -> RelationMessage:
+        if oid not in self._named:
+            raise self._wrong(f"a change of relation {int.from_bytes(oid)}, which was not named")
+        return self._named[oid]
+
+    def _name(self, oid: bytes, message: RelationMessage) -> None:
+        self._named[oid] = message
+        self._relations.pop(oid, None)
+        self._unwanted.discard(oid)
+        columns = tuple(column.name for column in message.columns)
+        self._naming.add(NamedRelation(message.oid, f"{message.namespace}.{message.name}", columns))
+
+    def _has_named(self, xid: int, end_lsn: int) -> None:
+        if self._naming:
+            self._named_now.xids.append(xid)
+            self._named_now.places.update(dict.fromkeys(self._naming, end_lsn))
+            self._naming.clear()
+
+    def _feed_rare(self, m: bytes, kind: int) -> None:
+        at = BODY + 1
+        match chr(kind):
+            case "B":
+                if self._frames is not None:
+                    raise self._wrong(f"a transaction begins inside of {self._xid}")
+                begin = messages.begin(m, at)
+                self._xid, self._ts_us = begin.xid, begin.commit_ts_us
+                self._frames, self._frames_bytes, self._large = [], 0, None
+            case "C":
+                self._commit(messages.commit(m, at))
+            case "R":
+                message = messages.relation(m, at)
+                self._name(message.oid.to_bytes(4), message)
+            case "T":
+                for oid in messages.truncated(m, at):
+                    if relation := self._relations.get(oid) or self._make_named(oid):
+                        self._add(relation.truncate(self._ts_us))
+            case "S":
+                start = messages.stream_start(m, at)
+                if self._frames is not None:
+                    raise self._wrong(f"a block of {start.xid} inside of {self._xid}")
+                if start.is_first:
+                    self._open[start.xid] = Streamed(Rows(self._space, self._bytes_max))
+                elif start.xid not in self._open:
+                    raise self._wrong(f"a block of {start.xid}, whose first has not come")
+                self._block = self._open[start.xid]
+            case "c":
+                self._stream_commit(messages.stream_commit(m, at))
+            case "A":
+                self._stream_abort(messages.stream_abort(m, at))
+            # a type's name (the catalogue tells more), where a change came from, a message: ours are heartbeats
+            case "Y" | "O" | "M":
+                pass
+            case _:
+                raise messages.unknown(self._source, m[BODY:], format_lsn(int.from_bytes(m[1:9])))
+
+    # -- whole ones --------------------------------------------------------------------------------------
+
+    def _commit(self, commit: messages.CommitMessage) -> None:
+        frames = self._frames
+        if frames is None:
+            raise self._wrong("a commit outside of a transaction")
+        changes: Iterable[Frame] = frames
+        size, count = self._frames_bytes + 5 * len(frames), len(frames)
+        if self._large is not None:
+            self._spill()
+            changes = SpilledFrames(self._large, self._tick)
+            size, count = self._large.bytes, changes.count
+        self._frames = self._large = None
+        self._has_named(self._xid, commit.end_lsn)
+        self._done(self._xid, commit.end_lsn, commit.commit_ts_us, changes, size, count)
+
+    def _done(self, xid: int, end_lsn: int, ts_us: int, changes: Iterable[Frame], size: int, count: int) -> None:
+        self.end_lsn = end_lsn
+        if count:
+            order = Order(end_lsn, 1)
+            self.committed.append(SourceTransaction(THREAD, str(xid), order, ts_us, changes, size, count))
+
+    # -- those that come in blocks -----------------------------------------------------------------------
+
+    def _feed_block(self, block: Streamed, m: bytes, kind: int) -> None:
+        at = BODY + 5  # every message has the id of its subtransaction
+        match chr(kind):
+            case "I" | "U" | "D":
+                oid = m[at : at + 4]
+                row = m[BODY : BODY + 1] + m[at:]
+                self._keep(block, m, oid, row)
+            case "T":
+                for oid in messages.truncated(m, at):
+                    self._keep(block, m, oid, b"T")
+            case "R":
+                message = messages.relation(m, at)
+                block.add_shape(message.oid.to_bytes(4), message)
+            case "E":
+                self._block = None
+            case "Y" | "O" | "M":
+                pass
+            case _:
+                raise messages.unknown(self._source, m[BODY:], format_lsn(int.from_bytes(m[1:9])))
+
+    def _keep(self, block: Streamed, m: bytes, oid: bytes, row: bytes) -> None:
+        shape = block.by_oid.get(oid)
+        if shape is None:
+            shape = block.add_shape(oid, self._named_as(oid))
+        number = int.from_bytes(m[BODY + 1 : BODY + 5]) << 32 | shape
+        block.counts[number] = block.counts.get(number, 0) + 1
+        block.rows.add(row, number)
+
+    def _stream_commit(self, commit: StreamCommit) -> None:
+        block = self._open.pop(commit.xid, None)
+        if block is None:
+            raise self._wrong(f"the commit of {commit.xid}, of which nothing has come")
+        counts = {number: n for number, n in block.counts.items() if number >> 32 not in block.aborted}
+        shapes = sorted({number & 0xFFFFFFFF for number in counts})
+        made = {shape: self._make(block.shapes[shape], commit.xid) for shape in shapes}
+        relations = {shape: relation for shape, relation in made.items() if relation is not None}
+        counts = {number: n for number, n in counts.items() if number & 0xFFFFFFFF in relations}
+        # the server does not name these again: what the transaction has changed counts for all now
+        for oid, shape in block.by_oid.items():
+            self._name(oid, block.shapes[shape])
+        self._has_named(commit.xid, commit.end_lsn)
+        changes = StreamedChanges(block, relations, commit.commit_ts_us, format_lsn(commit.end_lsn), self._tick)
+        size, count = block.rows.bytes, sum(counts.values())
+        self._done(commit.xid, commit.end_lsn, commit.commit_ts_us, changes, size, count)
+
+    def _stream_abort(self, abort: messages.StreamAbort) -> None:
+        if abort.subxid == abort.xid:
+            self._open.pop(abort.xid, None)
+        elif abort.xid in self._open:
+            self._open[abort.xid].aborted.add(abort.subxid)
+
+    def _wrong(self, what: str) -> LogCorruptError:
+        return LogCorruptError(
+            what, source=self._source, thread=THREAD, position=format_lsn(self.end_lsn),
+            hint="the stream contradicts itself: restart the source; if it comes again, report it",
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What the log does not tell, found in the catalogue."""

@@ -1,0 +1,312 @@
+"""From rows of the table of changes to whole committed transactions. Does no I/O but for large ones, on disk.
+
+There is one writer at a time, so the changes of a transaction lie together and are followed by its COMMIT. What is
+visible has committed. What the log says of a transaction's identity is less than it seems (see decision 016):
+
+- A statement that fires a trigger or cascades writes a COMMIT of its own for these, in the middle. So a transaction
+  goes on behind its COMMIT for as long as rows come with the same `change_txn_id`.
+- After a checkpoint the next transaction of a connection may carry the id of the one before. Two that are found
+  together are then handed over as one; what was handed over is never joined by what comes later.
+- A statement that changed nothing leaves a COMMIT with the id -1.
+
+So a transaction is known by the id of its first change, which no other has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import structlog
+
+from lowwater.errors import CodecError, LogGapError, LogUnknownError, SourceError
+from lowwater.records.positions import Order
+from lowwater_extractor._native.frames import Frames
+from lowwater_extractor._native.row_bytes import take_changes
+from lowwater_extractor.api import Frame, SourceTransaction
+from lowwater_extractor.sources.turso.config import TursoConfig
+from lowwater_extractor.sources.turso.relations import (
+    COMMIT,
+    COMMIT_MINOR,
+    DELETE,
+    INSERT,
+    UPDATE,
+    Captured,
+    MakeBody,
+)
+from lowwater_extractor.sources.turso.schema.schema_rows import schema_line, table_of
+from lowwater_extractor.sources.turso.tables import SCHEMA, Place, Tables, missing_table
+from lowwater_extractor.sources.turso.wire.record import pieces, updated
+from lowwater_extractor.sources.turso.wire.rows import WidthError
+from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
+
+THREAD = 1
+#: in the place of a `change_txn_id` where no transaction takes changes
+_NONE = 0
+#: bytes of changes that are counted together
+_COUNTED = 1 << 16
+
+_log = structlog.get_logger()
+
+#: change_id, change_time, change_txn_id, change_type, table_name, id, before, after, updates
+LogRow = tuple[int, int, int, int, str, int, bytes | None, bytes | None, bytes | None]
+
+
+class NowTables(Protocol):
+    """Asks the database what its tables were at a change: their texts, and where they lie in the file."""
+
+    def __call__(self, change_id: int) -> tuple[Mapping[str, str], Mapping[str, Place]]: ...
+
+
+class Assembler:
+    """Fed with rows in their order; what has committed is taken out."""
+
+    def __init__(
+        self, config: TursoConfig, source: str, tables: Tables, space: SpillSpace, at: int, now_tables: NowTables,
+        cuts: Iterable[int] = (),
+    ) -> None:  # fmt: skip
+        self._config = config
+        self._source = source
+        self._tables = tables
+        self._space = space
+        self._now_tables = now_tables
+        #: COMMITs that polls once ended with, and what lies before them may be published: they are ends again
+        self._cuts = frozenset(cuts)
+        #: the last row that was fed
+        self.read_to = at
+        #: the last COMMIT behind which nothing of its transaction can come: the mark
+        self.end = at
+        self.committed: list[SourceTransaction] = []
+        self.left_out: list[tuple[int, str, str]] = []
+        #: time and transaction of each COMMIT from `end` on
+        self.commits: dict[int, tuple[int, int]] = {}
+        self._txn = _NONE
+        self._committing = _NONE
+        self._first = 0
+        #: of the open transaction; None: there is none
+        self._frames: Frames | None = None
+        self._bytes = 0
+        self._large: Rows | None = None
+        #: version 1 has no COMMIT: each change is a transaction
+        self.alone = False
+        #: change_id and time of its last COMMIT; it is over once something else comes, or nothing does
+        self._commit: tuple[int, int] | None = None
+
+    def feed(self, rows: list[LogRow]) -> None:
+        """As many changes at once as are of one table and as usual; the others one by one."""
+        read_to = change_id = self.read_to
+        time = size = 0
+        frames = Frames() if self._frames is None else self._frames
+        captured, get = self._tables.captured, self._tables.captured.get
+        at = 0
+        try:
+            while at < len(rows):
+                change_id, time, txn, kind, table, rowid, before, after, updates = rows[at]
+                if change_id != read_to + 1:
+                    raise self._gap(read_to, change_id)
+                if kind == COMMIT:
+                    read_to, at = change_id, at + 1
+                    self._grown(size)
+                    size = 0
+                    self._committed(change_id, time, txn)
+                    if change_id in self._cuts:
+                        self.settle()
+                    continue
+                if txn != self._txn:
+                    frames = self._begin(change_id, txn)
+                found = get(table)
+                if found is not None and (quick := found.quick) is not None:
+                    is_rowid_first = not found.definition.key
+                    count, grown = take_changes(
+                        rows, at, quick.code, quick.columns, is_rowid_first, quick.header, quick.out, quick.room, frames
+                    )
+                    if count:
+                        read_to, at, size = read_to + count, at + count, size + grown
+                        if size > _COUNTED:
+                            self._grown(size)
+                            size = 0
+                        continue
+                read_to, at = change_id, at + 1
+                if found is None:
+                    if table in captured:
+                        continue
+                    if table == SCHEMA:
+                        self._schema(change_id, time, kind, rowid, before, after, updates)
+                        continue
+                    found = self._find(table, change_id)
+                    if found is None:
+                        continue
+                try:
+                    body = self._body(found, change_id, kind)(rowid, before, after, updates, time * 1_000_000)
+                except (WidthError, CodecError):
+                    # it is read again, with the columns that the database has now, if they are other ones
+                    found = self._wider(table, change_id, after or before or b"")
+                    body = self._body(found, change_id, kind)(rowid, before, after, updates, time * 1_000_000)
+                frames.append((found.header, body))
+                size += len(body)
+                if size > _COUNTED:
+                    self._grown(size)
+                    size = 0
+            self._grown(size)
+            if self.alone and self._frames is not None:
+                self._committed(change_id, time, self._txn)
+        except (CodecError, SourceError) as error:
+            error.source, error.thread = self._source, THREAD
+            error.position = error.position or str(read_to)
+            raise
+        self.read_to = read_to
+
+    def _body(self, found: Captured, change_id: int, kind: int) -> MakeBody:
+        if kind == UPDATE:
+            return found.update
+        if kind == INSERT:
+            return found.insert
+        if kind == DELETE:
+            return found.delete
+        raise LogUnknownError(
+            f"a change of type {kind}", position=str(change_id), hint="is the writer's Turso newer? update lowwater"
+        )
+
+    # -- transactions ------------------------------------------------------------------------------------
+
+    def _begin(self, change_id: int, txn: int) -> Frames:
+        if self._frames is not None and self._commit is not None and txn == self._committing:
+            # it goes on behind the COMMIT of a trigger
+            self._txn, self._commit = txn, None
+            return self._frames
+        self._end(change_id)
+        self._txn, self._first = txn, change_id
+        self._bytes, self._large = 0, None
+        frames = self._frames = Frames()
+        return frames
+
+    def _committed(self, change_id: int, time: int, txn: int) -> None:
+        if self._frames is not None and txn == (self._txn or self._committing):
+            self._commit, self._committing, self._txn = (change_id, time), txn, _NONE
+            self.commits[change_id] = (time, txn)
+            return
+        self._end(change_id)
+        # of a statement that changed nothing
+        self.end = change_id
+        self.commits[change_id] = (time, txn)
+
+    def _end(self, change_id: int) -> None:
+        self.settle()
+        if self._frames is not None:
+            self._without_commit(change_id)
+
+    def settle(self) -> None:
+        """Nothing more of the transaction comes: something else does, or what is visible is at its end."""
+        if self._frames is None or self._commit is None:
+            return
+        (change_id, time), frames, first = self._commit, self._frames, self._first
+        changes: Iterable[Frame] = frames
+        size, count = self._bytes + 5 * len(frames), len(frames)
+        if self._large is not None:
+            self._spill()
+            changes = SpilledFrames(self._large, lambda: None)
+            size, count = self._large.bytes, changes.count
+        self._forget()
+        self.end = change_id
+        if count:
+            order = Order(change_id, COMMIT_MINOR)
+            self.committed.append(SourceTransaction(THREAD, str(first), order, time * 1_000_000, changes, size, count))
+
+    def _grown(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > self._config.spill_bytes_max:
+            self._spill()
+
+    def _spill(self) -> None:
+        if self._large is None:
+            self._large = Rows(self._space, self._config.spill_bytes_max // 2)
+        if self._frames is not None:
+            for header, body in self._frames:
+                self._large.add(header + body, 0)
+            self._frames.clear()
+        self._bytes = 0
+
+    def _without_commit(self, change_id: int) -> None:
+        what = "its COMMIT is missing: the writer ended capture in the middle of it"
+        if self._config.without_commit == "refuse":
+            raise LogGapError(
+                f"transaction {self._first}: {what}, so some of its changes may be in no log",
+                position=str(change_id),
+                hint="reset the source, its tables are copied anew; or set without_commit: leave_out",
+            )
+        self.left_out.append((THREAD, str(self._first), what))
+        self._forget()
+
+    def _forget(self) -> None:
+        self._frames = self._large = self._commit = None
+        self._txn = _NONE
+
+    # -- tables ------------------------------------------------------------------------------------------
+
+    def _find(self, name: str, change_id: int) -> Captured | None:
+        try:
+            return self._tables.find(name)
+        except KeyError:
+            # made or renamed without a change in the log
+            try:
+                return self._tables.adopt_unknown(name, self._now_tables(change_id)[0], change_id)
+            except KeyError:
+                raise missing_table(name, self._source, change_id) from None
+
+    def _wider(self, name: str, change_id: int, record: bytes) -> Captured:
+        width = len(pieces(record))
+        found = self._tables.adopt_wider(name, *self._now_tables(change_id), change_id, width)
+        if found is None:
+            # once more, for its error
+            found = self._tables.captured[name]
+        assert found is not None
+        return found
+
+    def _schema(
+        self, change_id: int, time: int, kind: int, rowid: int, before: bytes | None, after: bytes | None,
+        updates: bytes | None,
+    ) -> None:  # fmt: skip
+        was, now = (None if record is None else schema_line(record) for record in (before, after))
+        if kind == INSERT and now is None:
+            was, now = None, was
+        if kind == DELETE and was is None:
+            self._unsaid_drop(change_id, time, rowid)
+            return
+        if kind != DELETE and now is None:
+            self._tables.is_unsure = True
+            return
+        if updates is not None:
+            # of an ALTER TABLE, the place of the text has the statement
+            _log.info("schema", source=self._source, change_id=change_id, said=list(updated(updates).values()))
+        old, new = (table_of(values) for values in (was, now))
+        if old is not None and (new is None or new[0] != old[0]):
+            self._drop(old[0], change_id, time)
+        if new is not None:
+            self._tables.define(new[0], new[1], change_id, (rowid, new[2]))
+
+    def _drop(self, name: str, change_id: int, time: int) -> None:
+        dropped = self._tables.drop(name, change_id)
+        if dropped is not None:
+            assert self._frames is not None
+            self._frames.append(dropped.truncate(time * 1_000_000))
+
+    def _unsaid_drop(self, change_id: int, time: int, rowid: int) -> None:
+        """Something was dropped, and the writers' capture mode does not say what: a table, or an index."""
+        self._tables.is_unsure = True
+        name = self._tables.named_by(rowid)
+        if name is not None:
+            self._drop(name, change_id, time)
+
+    # -- what is wrong -----------------------------------------------------------------------------------
+
+    def _gap(self, read_to: int, change_id: int) -> LogGapError:
+        return LogGapError(
+            f"change {read_to + 1} is missing: {change_id} comes behind {read_to}",
+            position=str(read_to),
+            hint="let nobody but lowwater delete from the table of changes; reset the source, all is copied anew",
+        )
+
+
+def cuts_behind(cuts: Iterable[int], position: int, end: int) -> list[int]:
+    """With the end of one more poll: those that lie behind the position that is durable."""
+    return sorted({*(cut for cut in cuts if cut > position), end})

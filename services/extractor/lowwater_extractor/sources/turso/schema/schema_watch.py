@@ -1,0 +1,73 @@
+"""Whether all that was done to the schema is known.
+
+Turso's log has no rename in it, and nothing that a connection does which does not capture. What is other than before is
+seen in `sqlite_schema` itself. What was done and undone is not: two tables that swap names and swap them back have
+had each other's changes meanwhile. But the file counts every statement of that kind (`schema_version`): if there were
+more of them than the log and the differences account for, nobody knows what became of which table.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+
+from lowwater_extractor.sources.turso.connect import Database
+from lowwater_extractor.sources.turso.schema.definitions import quoted
+from lowwater_extractor.sources.turso.tables import SCHEMA, Tables
+
+NOTE = "schema"
+_WHY = "the schema was changed more often than the log tells: tables may have had one another's names"
+
+
+class SchemaWatch:
+    """What is asked here is asked inside of a view, at the log's end."""
+
+    def __init__(self, database: Database, cdc_table: str) -> None:
+        self._database = database
+        self._cdc = quoted(cdc_table)
+        self._version: int | None = None
+        #: up to this change the log is known to account for it
+        self._at = 0
+        #: every line of `sqlite_schema`, as a checksum
+        self._lines: dict[str, int] = {}
+
+    def restore(self, notes: Mapping[str, bytes]) -> None:
+        if note := notes.get(NOTE):
+            self._version, self._at, self._lines = json.loads(note)
+
+    def is_changed(self, at: int) -> bool:
+        """Since `look`; if it is not, `at` is where the log accounts for it."""
+        ((version,),) = self._database.ask("PRAGMA schema_version")
+        if version != self._version:
+            return True
+        self._at = max(self._at, at)
+        return False
+
+    def look(self, tables: Tables, at: int) -> bytes:
+        """Marks what is stale; a note of how the schema is now."""
+        ((version,),) = self._database.ask("PRAGMA schema_version")
+        rows = self._database.ask("SELECT type, name, rowid, rootpage, sql FROM sqlite_schema")
+        lines = {f"{row[0]} {row[1]}": zlib.crc32(repr(tuple(row)).encode()) for row in rows}
+        if self._version is not None and self._is_log_whole(at):
+            known = self._logged(at) + self._differences(lines)
+            if version - self._version > known:
+                tables.mark_all_stale(at, _WHY)
+        self._version, self._at, self._lines = version, at, lines
+        return json.dumps([version, at, lines]).encode()
+
+    def _differences(self, lines: Mapping[str, int]) -> int:
+        """Statements that the lines which are other than before take at most; one more where names were swapped."""
+        changed = [name for name in lines.keys() | self._lines.keys() if lines.get(name) != self._lines.get(name)]
+        stayed = sum(name in lines and name in self._lines and name.startswith("table ") for name in changed)
+        return len(changed) + (stayed > 1)
+
+    def _is_log_whole(self, at: int) -> bool:
+        """Some of it may have been pruned."""
+        ((first,),) = self._database.ask(f"SELECT min(change_id) FROM {self._cdc}")
+        return self._at >= at or (first is not None and first <= self._at + 1)
+
+    def _logged(self, at: int) -> int:
+        asked = f"SELECT count(*) FROM {self._cdc} WHERE change_id > ? AND change_id <= ? AND table_name = ?"
+        ((count,),) = self._database.ask(asked, (self._at, at, SCHEMA))
+        return int(count)
