@@ -77,7 +77,7 @@ $(JARS): pom.xml deploy/local/debian.sh
 
 $(ARCHIVES): $(JARS) $(VENV)
 	@echo "setup: keeping the classes that Kafka and Spark load"
-	@$(BIN)/python -m lowwater_fleet.class_archive >.venv/class-archive.log 2>&1 || { cat .venv/class-archive.log; exit 1; }
+	@$(BIN)/python -m lowwater_fleet.kafka.class_archive >.venv/class-archive.log 2>&1 || { cat .venv/class-archive.log; exit 1; }
 	@$(BIN)/python -m lowwater_spark.class_archive >.venv/class-archive.log 2>&1 || { cat .venv/class-archive.log; exit 1; }
 	@touch $@
 

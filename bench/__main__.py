@@ -12,7 +12,7 @@ import psutil
 
 from bench import encoder, extractor, landing, latency, merger, mongodb, mysql, postgres, redo, state, turso
 from bench.common import Bench, console, save, show
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "encoder": encoder.run,

@@ -19,9 +19,9 @@ from lowwater.runtime import config
 from lowwater.runtime.config import KafkaConfig, Settings
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
-from lowwater_fleet import services
-from lowwater_fleet.ports import free_port
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner import services
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.runner.services import Service
 
 PARTITIONS = 4
 

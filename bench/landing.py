@@ -25,9 +25,9 @@ from lowwater.lake.chain.manifest import manifest_path
 from lowwater.lake.store.local import LocalDirectory
 from lowwater.records.schemas import open_store
 from lowwater.runtime.config import Settings
-from lowwater_fleet import services
-from lowwater_fleet.ports import free_port
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner import services
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.runner.services import Service
 
 SPARK = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
 

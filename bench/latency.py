@@ -13,9 +13,9 @@ from lowwater.kafka.consumer import AssignedConsumer
 from lowwater.records.schemas import open_store
 from lowwater.runtime import config
 from lowwater_extractor.sources.simulated_rac.workload import TRANSFERS
-from lowwater_fleet import services
-from lowwater_fleet.ports import free_port
-from lowwater_fleet.verify import Decoder
+from lowwater_fleet.runner import services
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.verify.history import Decoder
 
 RATE = 1000
 

@@ -19,9 +19,9 @@ from lowwater.kafka.topics import Topic
 from lowwater.records.schemas import open_store
 from lowwater.records.types import Progress
 from lowwater.runtime.config import Settings
-from lowwater_fleet import services
-from lowwater_fleet.ports import free_port
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner import services
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.runner.services import Service
 
 PARTITIONS = 4
 

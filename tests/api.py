@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner.services import Service
 from tests.harness import wait_until
 
 JSON = dict[str, Any]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.ports import free_port
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.runner.ports import free_port
 from tests.failures.proxy import SwallowingProxy
 from tests.harness import wait_until
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import settings
 
 from lowwater.errors import ConfigError
-from lowwater_fleet.jars import find_jars, find_java
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.kafka.jars import find_jars, find_java
 from tests.harness import SHORT_LIVED, Fleet
 from tests.mongodb import mongo, mongo_server, new_mongo  # noqa: F401  fixtures
 from tests.mysql import mysql_database, mysql_server, mysql_servers, new_mysql  # noqa: F401  fixtures

@@ -23,9 +23,9 @@ from lowwater.runtime import config
 from lowwater.runtime.config import Settings
 from lowwater_extractor.encoders import column_rules
 from lowwater_extractor.sources.postgres.snapshot.chunks import plan_chunks
-from lowwater_fleet import services
-from lowwater_fleet.ports import free_port
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner import services
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.runner.services import Service
 from lowwater_spark.service import LandService
 from tests.harness import LAND
 from tests.integration.copying.tables import CopiedTable, postgres_config

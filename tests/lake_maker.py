@@ -30,7 +30,7 @@ from lowwater.lake.chain.manifest import (
 )
 from lowwater.lake.schema.columns import BEFORE, LakeTable, lake_table
 from lowwater.lake.store.base import Store
-from lowwater_spark.tangle_notes import TangleNotes
+from lowwater_spark.landing.moved_key_notes import TangleNotes
 
 Row = Mapping[str, Any]
 

@@ -12,9 +12,9 @@ from lowwater.lake.chain.chain import Chain
 from lowwater.lake.store.base import open_lake_store
 from lowwater.runtime import config
 from lowwater.runtime.config import LakeConfig
-from lowwater_fleet import services
-from lowwater_fleet.ports import free_port
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner import services
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.runner.services import Service
 from tests.bank_topic import BankTopic, until
 from tests.harness import LAND
 from tests.ordered_topic import OrderedTopic

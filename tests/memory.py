@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner.services import Service
 
 
 class Peak:

@@ -16,7 +16,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from lowwater.errors import BusError
-from lowwater_fleet.verify import Decoder
+from lowwater_fleet.verify.history import Decoder
 from tests.beside import beside
 from tests.harness import Fleet, wait_until
 from tests.mysql import MysqlDatabase, run

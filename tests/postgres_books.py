@@ -16,9 +16,9 @@ import psycopg
 
 from lowwater.errors import BusError
 from lowwater_extractor.sources.postgres.wire.lsn import Lsn, parse_lsn
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.services import Service
-from lowwater_fleet.verify import Decoder
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.runner.services import Service
+from lowwater_fleet.verify.history import Decoder
 from tests.beside import beside
 from tests.harness import Fleet, get, wait_until
 from tests.postgres import Database

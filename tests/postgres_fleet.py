@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lowwater.lake import Lake
-from lowwater_fleet.postgres import EmbeddedPostgres
+from lowwater_fleet.servers.postgres import EmbeddedPostgres
 from tests.harness import Fleet, wait_until
 from tests.postgres import Database
 

@@ -9,8 +9,8 @@ import subprocess
 import threading
 from contextlib import AbstractContextManager, suppress
 
-from lowwater_fleet.postgres import EmbeddedPostgres
-from lowwater_fleet.process_tree import children
+from lowwater_fleet.runner.process_tree import children
+from lowwater_fleet.servers.postgres import EmbeddedPostgres
 from tests.beside import beside
 from tests.harness import wait_until
 from tests.postgres import Database, NewPostgres

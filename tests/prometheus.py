@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lowwater_fleet.ports import free_port
+from lowwater_fleet.runner.ports import free_port
 from tests.harness import wait_until
 
 REPOSITORY = Path(__file__).resolve().parent.parent

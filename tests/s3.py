@@ -9,8 +9,8 @@ import uuid
 from pathlib import Path
 
 from lowwater.runtime.config import LakeConfig
-from lowwater_fleet.jars import find_jars, find_java
-from lowwater_fleet.ports import free_port, is_listening
+from lowwater_fleet.kafka.jars import find_jars, find_java
+from lowwater_fleet.runner.ports import free_port, is_listening
 
 BUCKET = "lowwater-tests"
 ACCESS_KEY_ID = "lowwater-tests"

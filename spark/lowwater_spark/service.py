@@ -42,12 +42,12 @@ from lowwater.lake.store.base import open_lake_store
 from lowwater.runtime.config import Settings
 from lowwater.runtime.service import SessionService, http_of
 from lowwater_spark import metrics
-from lowwater_spark.background import Maintenance
-from lowwater_spark.begin import Beginning
-from lowwater_spark.copies import Copies
-from lowwater_spark.land import Landing
-from lowwater_spark.land_progress import LandProgress
-from lowwater_spark.mirror import Mirror
+from lowwater_spark.copy.worker import Copies
+from lowwater_spark.landing.land import Landing
+from lowwater_spark.landing.land_progress import LandProgress
+from lowwater_spark.landing.new_lake import Beginning
+from lowwater_spark.ledger.mirror import Mirror
+from lowwater_spark.maintenance.background import Maintenance
 from lowwater_spark.session import kafka_options, spark_session
 
 #: after a failure of Spark's own

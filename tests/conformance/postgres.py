@@ -13,7 +13,7 @@ from tests.conformance.kit import SOURCE, Database, PastChange, PastTransaction
 from tests.postgres import Database as TestDatabase
 from tests.postgres import skip_unless_there
 
-from lowwater_fleet.postgres import EmbeddedPostgres
+from lowwater_fleet.servers.postgres import EmbeddedPostgres
 
 _TABLES = {
     "public.accounts": (("id", "owner", "cents"), ("id",)),

@@ -17,7 +17,7 @@ from lowwater.kafka import topics
 from lowwater.kafka.consumer import read_to_end
 from lowwater.lake import Lake
 from lowwater.lake.read.scans import connect
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner.services import Service
 from tests.harness import Fleet, wait_until
 
 #: small, so that a short workload makes many Kafka transactions and some transactions are larger than one
@@ -105,7 +105,7 @@ class OneSource:
         self._command("source", "copy", self.source, table, "--reason", "a test")
 
     def _command(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "lowwater_fleet.cli", *arguments, "--config", str(self.fleet.config)]
+        command = [sys.executable, "-m", "lowwater_fleet.cli.main", *arguments, "--config", str(self.fleet.config)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, f"{' '.join(arguments)}: {done.stdout}{done.stderr}"
 

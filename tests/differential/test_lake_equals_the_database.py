@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.differential.drive import Driver, Plan, seed_of_run
 from tests.differential.servers import KINDS, Servers
 from tests.harness import skip_without_spark

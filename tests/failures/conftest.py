@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.harness import skip_without_spark
 from tests.landed import Landed
 from tests.s3 import S3Server

@@ -16,9 +16,9 @@ from lowwater.kafka.consumer import read_to_end
 from lowwater.kafka.producer import TransactionalProducer
 from lowwater.runtime.config import KafkaConfig
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.kafka_settings import Listener
-from lowwater_fleet.ports import free_port
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.kafka.settings import Listener
+from lowwater_fleet.runner.ports import free_port
 from tests.brokers import FencedBroker, ThreeBrokers, freeze, thaw
 from tests.conftest import NewFleet, NewKafka
 from tests.failures.proxy import SwallowingProxy

@@ -15,10 +15,10 @@ from lowwater.lake.chain.manifest import ATTEMPTS, Kind, Layer
 from lowwater.lake.read.verify import verify
 from lowwater.runtime.failpoints import FAIL_POINTS
 from lowwater.runtime.times import now_us
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.postgres import EmbeddedPostgres
-from lowwater_fleet.postgres_install import VERSION_NEWEST
-from lowwater_spark.sweep import sweep
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.servers.postgres import EmbeddedPostgres
+from lowwater_fleet.servers.postgres_install import VERSION_NEWEST
+from lowwater_spark.maintenance.sweep import sweep
 from tests.bank_topic import until
 from tests.copied_group import CopiedGroup
 from tests.harness import skip_without_spark

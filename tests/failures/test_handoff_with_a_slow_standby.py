@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from lowwater_fleet import operate_cli
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.cli import operate as operate_cli
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.harness import Fleet, skip_without_spark, wait_until
 from tests.integration.postgres.reading import reading
 from tests.lake_beside import LakeBeside

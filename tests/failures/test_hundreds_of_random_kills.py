@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.conftest import NewFleet, NewKafka
 from tests.harness import Fleet, Workload
 

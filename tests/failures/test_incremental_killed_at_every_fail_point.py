@@ -23,8 +23,8 @@ from lowwater.errors import BusError, LakeError
 from lowwater.lake import Lake
 from lowwater.runtime.failpoints import FAIL_POINTS
 from lowwater_extractor.incremental.cursors import Cursors
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.verify import Decoder
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.verify.history import Decoder
 from tests.beside import beside
 from tests.harness import Fleet, skip_without_spark, wait_until
 from tests.postgres import Database

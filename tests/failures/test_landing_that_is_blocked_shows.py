@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner.services import Service
 from tests.conftest import NewKafka
 from tests.harness import get, metric, skip_without_spark, wait_until
 from tests.landed import Landed

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.mysql_install import Flavour
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.servers.mysql_install import Flavour
 from tests.mysql import NEWEST_FIRST, MysqlDatabase, NewMysql
 from tests.mysql_books import Books
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from lowwater.lake import Lake
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.services import Service
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.runner.services import Service
 from tests.harness import Fleet, skip_without_spark
 from tests.postgres import Database
 from tests.postgres_fleet import TABLES, Pgbench, lake_state, postgres_fleet, readable_from, rows_of, wait_until_landed

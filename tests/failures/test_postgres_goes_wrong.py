@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lowwater_fleet import operate_cli
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.cli import operate as operate_cli
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.harness import wait_until
 from tests.postgres import Database, NewPostgres
 from tests.postgres_books import Books

@@ -10,7 +10,7 @@ import pytest
 
 from lowwater.lake.chain.manifest import Kind
 from lowwater.lake.read.verify import verify
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.harness import Fleet, skip_without_spark
 from tests.lake_beside import LakeBeside
 from tests.postgres import Database

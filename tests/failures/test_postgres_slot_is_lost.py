@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lowwater_fleet.cli import app
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.cli.main import app
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.harness import Fleet, skip_without_spark, wait_until
 from tests.lake_beside import LakeBeside
 from tests.postgres import Database, NewPostgres

@@ -23,8 +23,8 @@ import pytest
 
 from lowwater.records.positions import Order
 from lowwater.records.types import Position
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.mongodb import EmbeddedMongo
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.servers.mongodb import EmbeddedMongo
 from tests.harness import Fleet, wait_until
 from tests.mongodb import MongoDatabase, source_config
 from tests.mongodb_fleet import mongo_fleet

@@ -22,9 +22,9 @@ import pytest
 
 from lowwater.records.types import Abandon, Commit, Position
 from lowwater_extractor.sources.mysql.position import Place, Resume
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.mysql import EmbeddedMysql
-from lowwater_fleet.mysql_install import FLAVOURS, Flavour
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.servers.mysql import EmbeddedMysql
+from lowwater_fleet.servers.mysql_install import FLAVOURS, Flavour
 from tests.harness import wait_until
 from tests.mysql import MysqlDatabase, run
 from tests.mysql_books import Books

@@ -25,8 +25,8 @@ import pytest
 from lowwater.records.types import Abandon, Commit, Position
 from lowwater_extractor.sources.postgres.position import Resume
 from lowwater_extractor.sources.postgres.wire.lsn import Lsn, parse_lsn
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.postgres import EmbeddedPostgres
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.servers.postgres import EmbeddedPostgres
 from tests.harness import wait_until
 from tests.postgres import Database
 from tests.postgres_books import Books

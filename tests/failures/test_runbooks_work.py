@@ -21,7 +21,7 @@ from lowwater.kafka import topics
 from lowwater.kafka.admin import Admin
 from lowwater.kafka.consumer import topic_ends
 from lowwater.lake import Lake
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.conftest import NewKafka
 from tests.differential.fleet import OneSource, new_name
 from tests.harness import skip_without_spark, wait_until
@@ -149,7 +149,7 @@ class Landed:
         partitions = self.one.fleet.settings.source(self.source).partitions
         Admin(kafka).delete_records({(topic, p): topic_ends(kafka, topic, p)[1] for p in range(partitions)})
 
-    def command(self, *arguments: str, module: str = "lowwater_fleet.cli") -> None:
+    def command(self, *arguments: str, module: str = "lowwater_fleet.cli.main") -> None:
         command = [sys.executable, "-m", module, *arguments, "--config", str(self.one.fleet.config)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, f"{' '.join(arguments)}: {done.stdout}{done.stderr}"

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from lowwater.errors import LakeError
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.services import Service
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.runner.services import Service
 from tests.harness import Fleet, skip_without_spark, wait_until
 from tests.lake_beside import LakeBeside
 from tests.postgres import Database

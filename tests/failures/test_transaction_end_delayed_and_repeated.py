@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
-from lowwater_fleet.kafka_settings import Listener
-from lowwater_fleet.ports import free_port
+from lowwater_fleet.kafka.settings import Listener
+from lowwater_fleet.runner.ports import free_port
 from tests.conftest import NewFleet, NewKafka
 from tests.failures.proxy import Delay, DelayingProxy
 from tests.harness import Workload

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner.services import Service
 from tests.conftest import NewFleet
 from tests.harness import Fleet, Workload, metric, wait_until
 

@@ -10,7 +10,7 @@ import pytest
 
 from lowwater.lake.read.verify import verify
 from lowwater.lake.store.base import open_lake_store
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner.services import Service
 from tests.bank_topic import Watcher, until
 from tests.landed import Landed
 

@@ -21,7 +21,7 @@ import pytest
 
 from lowwater.errors import LowwaterError
 from lowwater.lake import Lake
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests import mongodb, postgres_fleet
 from tests.harness import Fleet, skip_without_spark, wait_until
 from tests.mongodb import MongoDatabase

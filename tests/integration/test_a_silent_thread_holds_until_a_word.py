@@ -9,7 +9,7 @@ from tests.harness import Fleet, Workload, get, metric, wait_until
 
 from lowwater.records.types import Word
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_fleet import operate_cli
+from lowwater_fleet.cli import operate as operate_cli
 
 HOLDS = "lowwater_merger_holds_watermark"
 STOPPED = "lowwater_merger_source_stopped"

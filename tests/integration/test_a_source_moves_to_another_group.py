@@ -31,7 +31,7 @@ def test_source_is_released_by_its_second_group_from_its_reset_on(new_fleet: New
     extractor.stop()
     for command in (["source", "reset", fleet.sources[0], "--yes"], ["group", "retry", other.group]):
         arguments = [*command, "--reason", "a test", "--config", str(other.config)]
-        subprocess.run([sys.executable, "-m", "lowwater_fleet.cli", *arguments], check=True, timeout=60)
+        subprocess.run([sys.executable, "-m", "lowwater_fleet.cli.main", *arguments], check=True, timeout=60)
     again = fleet.extractor()
     for service in (again, second):
         fleet.wait_for_status(service, "running", lambda status: status["state"] == "running")

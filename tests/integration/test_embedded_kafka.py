@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from lowwater.errors import BusError
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.kafka_settings import Listener
-from lowwater_fleet.ports import free_port
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.kafka.settings import Listener
+from lowwater_fleet.runner.ports import free_port
 
 NewKafka = Callable[..., EmbeddedKafka]
 
@@ -198,7 +198,7 @@ def test_a_message_of_16_mb_goes_through(kafka: EmbeddedKafka, unique: str) -> N
 
 def lowwater(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "lowwater_fleet.cli", *words],
+        [sys.executable, "-m", "lowwater_fleet.cli.main", *words],
         env={**os.environ, **env},
         capture_output=True,
         text=True,
@@ -210,7 +210,9 @@ def lowwater(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
 def half_started(broker: EmbeddedKafka) -> subprocess.Popen[str]:
     """`lowwater kafka start` at a moment when the broker runs and does not serve yet."""
     command = ["kafka", "start", "--directory", str(broker.directory), "--port", "0"]
-    start = subprocess.Popen([sys.executable, "-m", "lowwater_fleet.cli", *command], stderr=subprocess.PIPE, text=True)
+    start = subprocess.Popen(
+        [sys.executable, "-m", "lowwater_fleet.cli.main", *command], stderr=subprocess.PIPE, text=True
+    )
     while broker.pid is None:
         assert start.poll() is None, start.communicate()
         time.sleep(0.01)

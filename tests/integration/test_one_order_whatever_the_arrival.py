@@ -14,7 +14,7 @@ from tests.harness import Fleet, Workload, wait_until
 from lowwater.kafka import topics
 from lowwater.kafka.consumer import AssignedConsumer
 from lowwater.records.types import Position
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner.services import Service
 
 KEEP_CHANGES = {**SMALL_RELEASES, "delete_seconds": 3600.0}
 

@@ -14,7 +14,7 @@ from lowwater.records.ids import SchemaId
 from lowwater.records.schemas import SchemaStore
 from lowwater.records.types import SchemaEntry
 from lowwater.runtime.config import KafkaConfig
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 
 
 @pytest.fixture

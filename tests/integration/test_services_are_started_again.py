@@ -11,9 +11,9 @@ import yaml
 from tests.harness import wait_until
 
 from lowwater.runtime.service import EXIT_ERROR, EXIT_FENCED
-from lowwater_fleet.ports import free_port
-from lowwater_fleet.runner import Runner
-from lowwater_fleet.services import BACKOFF_SECONDS, HEALTHY_SECONDS, Service
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.runner.runner import Runner
+from lowwater_fleet.runner.services import BACKOFF_SECONDS, HEALTHY_SECONDS, Service
 
 
 def _service(tmp_path: Path, code: int) -> Service:

@@ -13,8 +13,8 @@ import yaml
 from tests.conftest import NewFleet
 from tests.harness import Workload, get, metric, wait_until
 
-from lowwater_fleet.ports import free_port
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.runner.services import Service
 
 FAILED = 1
 

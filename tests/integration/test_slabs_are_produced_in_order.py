@@ -16,7 +16,7 @@ from lowwater.runtime.config import KafkaConfig
 from lowwater_extractor._native.slab import Slab
 from lowwater_extractor.publish import slab_producer
 from lowwater_extractor.publish.slab_producer import SlabProducer
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 
 HEADER = b"\0\0\0\x27\x10"
 

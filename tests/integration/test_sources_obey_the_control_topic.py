@@ -16,7 +16,7 @@ from lowwater.errors import ControlConflictError
 from lowwater.kafka import topics
 from lowwater.kafka.admin import Admin
 from lowwater.records.types import Control, Wanted
-from lowwater_fleet import operate_cli
+from lowwater_fleet.cli import operate as operate_cli
 
 STOPPED = 0
 

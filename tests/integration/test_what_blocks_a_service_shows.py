@@ -23,8 +23,8 @@ from lowwater.kafka import topics
 from lowwater.runtime.times import now_us
 from lowwater.status.fleet_status import fleet_picture
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_fleet.ports import free_port
-from lowwater_fleet.services import Service
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.runner.services import Service
 
 #: the issue's ten, and what a loaded machine adds
 SECONDS = 15.0

@@ -15,7 +15,7 @@ from lowwater.codec.table import INT64, STRING, Column, TableSchema
 from lowwater.kafka import topics
 from lowwater.kafka.admin import Admin
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_fleet import operate_cli
+from lowwater_fleet.cli import operate as operate_cli
 
 FAILED = 1
 MEBIBYTE = 1 << 20

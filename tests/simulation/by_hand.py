@@ -11,8 +11,8 @@ from tests.simulation.topic import CODEC, Record, Topic, change_value, checksum,
 from lowwater.errors import MergeError
 from lowwater.records.positions import Order
 from lowwater.records.types import Abandon, Commit, Mark, MarkedThread, Progress
-from lowwater_merger.core import Merger, Released, Spool
-from lowwater_merger.release import SourceState
+from lowwater_merger.core.merger import Merger, Released, Spool
+from lowwater_merger.core.release import SourceState
 
 Error = TypeVar("Error", bound=MergeError)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lowwater_merger.lanes import Waiting
+from lowwater_merger.core.lanes import Waiting
 
 
 class MemorySpool:

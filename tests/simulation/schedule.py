@@ -18,7 +18,7 @@ from tests.simulation.topic import CODEC, Record, classify
 from lowwater.errors import ChecksumMismatchError, CountMismatchError
 from lowwater.records.positions import Order
 from lowwater.records.types import Progress, Skip, WordKind
-from lowwater_merger.core import Merger, Released
+from lowwater_merger.core.merger import Merger, Released
 from lowwater_merger.spool import DiskSpool
 
 #: more than any seed needs; reached only when a run no longer gets anywhere

@@ -9,7 +9,7 @@ from lowwater.records.codec import RecordCodec, record_schemas
 from lowwater.records.ids import SchemaId
 from lowwater.records.types import Abandon, Commit, Copied, Mark
 from lowwater.records.wire import header
-from lowwater_merger.core import Kind
+from lowwater_merger.core.merger import Kind
 
 CODEC = RecordCodec({name: SchemaId(number + 1) for number, name in enumerate(sorted(record_schemas()))})
 CHANGE_HEADER = header(SchemaId(77))

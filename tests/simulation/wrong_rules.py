@@ -9,11 +9,13 @@ import pytest
 
 from lowwater.records.positions import ORDER_MIN, Order
 from lowwater.records.types import SourceProgress
-from lowwater_merger import core, release, spool
-from lowwater_merger.core import Merger
-from lowwater_merger.lanes import ReleaseKey, Waiting
-from lowwater_merger.release import Floor, Last, SourceState
-from lowwater_merger.watermark import PartitionMark, Watermark, mark_clock, watermark
+from lowwater_merger import spool
+from lowwater_merger.core import merger as core
+from lowwater_merger.core import release
+from lowwater_merger.core.lanes import ReleaseKey, Waiting
+from lowwater_merger.core.merger import Merger
+from lowwater_merger.core.release import Floor, Last, SourceState
+from lowwater_merger.core.watermark import PartitionMark, Watermark, mark_clock, watermark
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from lowwater.errors import ConfigError
-from lowwater_fleet import cli, doctor
-from lowwater_fleet.doctor import Finding, examine
-from lowwater_fleet.jars import find_jars, find_java, java_version
-from lowwater_fleet.ports import free_port
+from lowwater_fleet.cli import doctor
+from lowwater_fleet.cli import main as cli
+from lowwater_fleet.cli.doctor import Finding, examine
+from lowwater_fleet.kafka.jars import find_jars, find_java, java_version
+from lowwater_fleet.runner.ports import free_port
 
 KAFKA_JAR = ".jars/kafka/kafka_2.13-4.1.0.jar"
 SPARK_JAR = ".jars/spark/spark-sql-kafka-0-10_2.13-4.0.0.jar"
@@ -41,7 +42,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("LOWWATER_JARS", raising=False)
     monkeypatch.delenv("LOWWATER_SPARK_JARS", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lowwater_fleet.kafka.PORT_DEFAULT", free_port())
+    monkeypatch.setattr("lowwater_fleet.kafka.embedded.PORT_DEFAULT", free_port())
     return tmp_path
 
 
@@ -125,7 +126,7 @@ def test_jars_are_found_from_a_directory_below(machine: Path, monkeypatch: pytes
 def test_a_port_that_is_taken(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr("lowwater_fleet.kafka.PORT_DEFAULT", port)
+        monkeypatch.setattr("lowwater_fleet.kafka.embedded.PORT_DEFAULT", port)
         found = finding("port", machine)
     assert not found.ok
     assert str(port) in found.found
@@ -157,7 +158,7 @@ def test_the_exit_code_and_the_json(machine: Path) -> None:
 
 
 def test_no_postgresql_is_no_fault(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lowwater_fleet.postgres_install.PACKAGE", "no_such_package")
+    monkeypatch.setattr("lowwater_fleet.servers.postgres_install.PACKAGE", "no_such_package")
     found = finding("PostgreSQL", machine)
     assert found.ok
     assert "runs without: PostgreSQL 18 is not there" in found.found

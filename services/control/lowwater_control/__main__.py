@@ -15,7 +15,7 @@ from lowwater.runtime import config, logs
 from lowwater.runtime.config import Settings
 from lowwater.status import tracing
 from lowwater_control.app import create_app
-from lowwater_control.guard import LOOPBACK
+from lowwater_control.auth import LOOPBACK
 
 #: connections that live on (events) are cut after this, so that a stop is one
 STOP_SECONDS = 3

@@ -15,15 +15,15 @@ from fastapi.staticfiles import StaticFiles
 from lowwater import __version__
 from lowwater.records.schemas import SchemaStore
 from lowwater.runtime.config import Settings
-from lowwater_control import copies, events, groups, lakes, sources
-from lowwater_control.board import Board
-from lowwater_control.deps import Parts
-from lowwater_control.guard import Guard
-from lowwater_control.lakes import Lakes
+from lowwater_control.auth import Guard
+from lowwater_control.dependencies import Parts
 from lowwater_control.metrics import add_metrics
 from lowwater_control.problems import Problem, add_problems
-from lowwater_control.program import ExtractorProgram
-from lowwater_control.registry import Lookup, add_registry
+from lowwater_control.routes import copies, events, groups, lakes, sources
+from lowwater_control.routes.lakes import Lakes
+from lowwater_control.routes.registry import Lookup, add_registry
+from lowwater_control.stores.control_store import Board
+from lowwater_control.stores.extractor_rpc import ExtractorProgram
 
 PAGE = Path(__file__).parent / "page"
 #: the page loads nothing from elsewhere, and nobody may frame it

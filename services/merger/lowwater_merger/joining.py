@@ -16,7 +16,7 @@ from lowwater.kafka.consumer import read_to_end
 from lowwater.records.codec import RecordCodec
 from lowwater.records.types import Position
 from lowwater.runtime.config import KafkaConfig
-from lowwater_merger.release import SourceState
+from lowwater_merger.core.release import SourceState
 
 
 @dataclass(frozen=True, slots=True)

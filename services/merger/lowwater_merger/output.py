@@ -13,7 +13,7 @@ from lowwater.kafka.producer import TransactionalProducer
 from lowwater.records.codec import RecordCodec, decode_commit
 from lowwater.records.types import Progress, Skipped
 from lowwater.runtime.failpoints import fail_point
-from lowwater_merger.core import Released
+from lowwater_merger.core.merger import Released
 
 #: seq 1 … 8191 as varints
 _SEQS = SMALL[0::2]

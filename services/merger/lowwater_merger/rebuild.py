@@ -46,8 +46,8 @@ from lowwater.runtime import config
 from lowwater.runtime.config import Settings
 from lowwater.runtime.service import EXIT_ERROR, EXIT_STOPPED
 from lowwater.runtime.times import now_us
+from lowwater_merger.core.lanes import ReleaseKey
 from lowwater_merger.joining import last_position
-from lowwater_merger.lanes import ReleaseKey
 
 #: above every transaction id
 _TXID_MAX = "\U0010ffff"

@@ -23,7 +23,7 @@ from lowwater.runtime.failpoints import fail_point
 from lowwater.runtime.service import SessionService, http_of
 from lowwater.runtime.times import now_us
 from lowwater_merger import metrics
-from lowwater_merger.core import Kind, Merger
+from lowwater_merger.core.merger import Kind, Merger
 from lowwater_merger.joining import Joining
 from lowwater_merger.output import Output
 from lowwater_merger.session import Session

@@ -19,10 +19,10 @@ from lowwater.runtime.times import now_us
 from lowwater.status import tracing
 from lowwater.status.health import Health
 from lowwater_merger import metrics, status
-from lowwater_merger.core import Merger
+from lowwater_merger.core.commands import obey
+from lowwater_merger.core.merger import Merger
 from lowwater_merger.output import Output
 from lowwater_merger.spool import DiskSpool
-from lowwater_merger.words import obey
 
 CONSUME_COUNT = 10_000
 CONSUME_SECONDS = 0.005

@@ -16,9 +16,9 @@ from zlib import crc32
 
 from lowwater.records.positions import Order
 from lowwater.runtime.scratch import Scratch, damaged, disk_errors
-from lowwater_merger.assemble import Buffer
-from lowwater_merger.lanes import ReleaseKey, Waiting
-from lowwater_merger.watermark import PartitionMark
+from lowwater_merger.core.assemble import Buffer
+from lowwater_merger.core.lanes import ReleaseKey, Waiting
+from lowwater_merger.core.watermark import PartitionMark
 
 #: how much of a transaction is read back at once
 BLOCK_BYTES = 1 << 20

@@ -10,9 +10,9 @@ import structlog
 
 from lowwater.records.positions import Order
 from lowwater_merger import metrics
-from lowwater_merger.core import Merger
-from lowwater_merger.release import SourceState
-from lowwater_merger.watermark import mark_clock, thread_mark
+from lowwater_merger.core.merger import Merger
+from lowwater_merger.core.release import SourceState
+from lowwater_merger.core.watermark import mark_clock, thread_mark
 
 
 class HoldWatch:

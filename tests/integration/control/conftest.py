@@ -8,7 +8,7 @@ from tests.api import Api
 from tests.controlled import controlled
 from tests.harness import Fleet, Workload
 
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 
 
 @pytest.fixture(scope="module")

@@ -22,14 +22,14 @@ from tests.simulated_kubernetes import TOKEN, SimulatedKubernetes
 
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_extractor.sources.simulated_rac.workload import BANK
-from lowwater_fleet.cli import main
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.ports import free_port
-from lowwater_fleet.services import Service
+from lowwater_fleet.cli.main import main
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.runner.services import Service
 
 
 def lowwater(*arguments: str, check: int | None = 0, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lowwater_fleet.cli", *arguments]
+    command = [sys.executable, "-m", "lowwater_fleet.cli.main", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
     assert check is None or done.returncode == check, (arguments, done.returncode, done.stdout, done.stderr)
     return done

@@ -14,8 +14,8 @@ from tests.api import Api
 from tests.conftest import NewFleet
 from tests.harness import Fleet
 
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.ports import free_port
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.runner.ports import free_port
 
 VIEW, OPERATE, SECRET = "look-9f2", "do-77a1", "hunter2-5c"
 TOKENS: list[dict[str, Any]] = [

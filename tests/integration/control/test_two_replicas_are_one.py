@@ -11,7 +11,7 @@ from tests.api import Api
 from tests.conftest import NewFleet
 from tests.harness import Fleet, wait_until
 
-from lowwater_fleet.ports import free_port
+from lowwater_fleet.runner.ports import free_port
 
 
 @pytest.fixture

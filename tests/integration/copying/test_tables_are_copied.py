@@ -14,10 +14,10 @@ from lowwater.lake.chain.manifest import ATTEMPTS, Kind, Layer
 from lowwater.lake.read.state_plan import all_files
 from lowwater.lake.read.verify import verify
 from lowwater.runtime.times import now_us
-from lowwater_spark.compact import compact
-from lowwater_spark.retention import retain
-from lowwater_spark.states import StatePolicy
-from lowwater_spark.sweep import sweep
+from lowwater_spark.maintenance.compact import compact
+from lowwater_spark.maintenance.retention import retain
+from lowwater_spark.maintenance.state_policy import StatePolicy
+from lowwater_spark.maintenance.sweep import sweep
 
 ROWS = 5_000
 _ACCOUNTS = f"""

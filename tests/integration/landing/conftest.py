@@ -15,7 +15,7 @@ from tests.ordered_topic import OrderedTopic
 from lowwater.errors import ConfigError
 from lowwater.runtime import config
 from lowwater.runtime.config import LandConfig, Settings
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_spark.service import LandService
 from lowwater_spark.session import spark_session
 

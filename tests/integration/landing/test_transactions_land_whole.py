@@ -19,7 +19,8 @@ from lowwater.lake.chain.manifest import Manifest
 from lowwater.lake.store.local import LocalDirectory
 from lowwater.records.positions import Order
 from lowwater.records.types import Commit
-from lowwater_spark import land_task, stitch
+from lowwater_spark.landing import land_task
+from lowwater_spark.landing import task_reports as stitch
 
 ACCOUNTS = TableSchema("bank", "B", "ACCOUNTS", 1, (Column("ID", INT64), Column("CENTS", INT64)), ("ID",))
 ENTRIES = TableSchema("bank", "B", "ENTRIES", 1, (Column("ID", INT64), Column("CENTS", INT64)), ("ID",))

@@ -12,11 +12,11 @@ from tests.postgres import Database
 from tests.postgres_fleet import Pgbench, source_config
 from tests.prometheus import Prometheus, find
 
-from lowwater_fleet import services
-from lowwater_fleet.kafka import EmbeddedKafka
-from lowwater_fleet.ports import free_port
-from lowwater_fleet.postgres import EmbeddedPostgres
-from lowwater_fleet.services import Service
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.runner import services
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.runner.services import Service
+from lowwater_fleet.servers.postgres import EmbeddedPostgres
 
 #: as docs/metrics.md says
 SERVLET = {

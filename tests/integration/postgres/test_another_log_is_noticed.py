@@ -15,7 +15,7 @@ from tests.postgres import NEWEST_FIRST, Database, NewPostgres
 
 from lowwater.errors import IncarnationError, LogGapError
 from lowwater_extractor.sources.postgres.position import Resume
-from lowwater_fleet.postgres import EmbeddedPostgres
+from lowwater_fleet.servers.postgres import EmbeddedPostgres
 
 #: so that a server's files are of one moment once it has stopped
 SETTINGS = {"fsync": "off", "checkpoint_timeout": "1h"}

@@ -15,7 +15,7 @@ from tests.postgres_fleet import postgres_fleet
 from lowwater.control.fold import commit_control
 from lowwater.lake import Lake
 from lowwater.records.types import CopyRequest
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 

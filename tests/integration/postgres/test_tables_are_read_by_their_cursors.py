@@ -17,7 +17,7 @@ from tests.postgres import Database, NewPostgres
 
 from lowwater.errors import CodecError, SourceLostError
 from lowwater_extractor.sources.postgres.cursor.stream import identity
-from lowwater_fleet.postgres import EmbeddedPostgres
+from lowwater_fleet.servers.postgres import EmbeddedPostgres
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 

@@ -13,7 +13,7 @@ from tests.lake_beside import LakeBeside
 from tests.postgres import Database
 from tests.postgres_fleet import postgres_fleet
 
-from lowwater_fleet.kafka import EmbeddedKafka
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 

@@ -8,10 +8,10 @@ import pytest
 
 from lowwater.records.positions import Order
 from lowwater.records.types import CopyRequest, InProgress, Position, TableCopy, ThreadPosition
-from lowwater_control.copies import shown_copies
 from lowwater_control.models import ThreadPlace
-from lowwater_control.positions import move_effects, reset_effects, shown
 from lowwater_control.problems import InvalidError
+from lowwater_control.routes.copies import shown_copies
+from lowwater_control.stores.positions import move_effects, reset_effects, shown
 
 AT = Order.mark(100)
 POSITION = Position(

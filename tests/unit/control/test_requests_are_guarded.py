@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from lowwater.runtime.config import ControlConfig, Role, TokenConfig
-from lowwater_control.guard import BURST_SECONDS, Guard, RateLimit, Tokens
+from lowwater_control.auth import BURST_SECONDS, Guard, RateLimit, Tokens
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from lowwater.control.fold import ControlFold, next_word
 from lowwater.errors import ConfigError
 from lowwater.records.types import Wanted
 from lowwater.runtime.config import Settings
-from lowwater_fleet.kubernetes import DIGEST, KubeOptions, Manifest, ObjectId, manifests, steps
-from lowwater_fleet.kubernetes_api import KubernetesApi, KubernetesError
-from lowwater_fleet.wanted_run import plan
+from lowwater_fleet.kubernetes.api import KubernetesApi, KubernetesError
+from lowwater_fleet.kubernetes.manifests import DIGEST, KubeOptions, Manifest, ObjectId, manifests, steps
+from lowwater_fleet.runner.desired_services import plan
 
 RAW: dict[str, Any] = {
     "kafka": {"bootstrap_servers": "broker:9093", "client": {"sasl.password": "${env:KAFKA_PASSWORD}"}},

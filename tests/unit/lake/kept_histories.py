@@ -15,10 +15,10 @@ from lowwater.lake.read.verify import verify
 from lowwater.lake.reader import Lake
 from lowwater.lake.store.local import LocalDirectory
 from lowwater.runtime.config import LakeConfig
-from lowwater_spark.compact import compact
-from lowwater_spark.retention import retain
-from lowwater_spark.states import StatePolicy
-from lowwater_spark.sweep import sweep
+from lowwater_spark.maintenance.compact import compact
+from lowwater_spark.maintenance.retention import retain
+from lowwater_spark.maintenance.state_policy import StatePolicy
+from lowwater_spark.maintenance.sweep import sweep
 
 _NEVER = StatePolicy(rows_min=1 << 60)
 _MUCH_LATER = 10**18

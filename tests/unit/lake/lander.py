@@ -16,8 +16,8 @@ from lowwater.lake.schema.columns import lake_table
 from lowwater.lake.store.base import Store
 from lowwater.lake.store.local import LocalDirectory
 from lowwater.runtime.config import LakeConfig
-from lowwater_spark.files import LakeFiles
-from lowwater_spark.ledger import Draft, commit_draft, land_attempt
+from lowwater_spark.landing.files import LakeFiles
+from lowwater_spark.ledger.ledger import Draft, commit_draft, land_attempt
 
 NAME = "src.bank.t"
 _SCHEMA = TableSchema("src", "bank", "t", 1, (Column("id", INT64), Column("v", STRING)), ("id",))

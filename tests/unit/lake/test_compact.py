@@ -19,12 +19,12 @@ from lowwater.lake.read.state_plan import all_files
 from lowwater.lake.read.verify import verify
 from lowwater.lake.reader import Lake
 from lowwater.runtime.times import now_us
-from lowwater_spark import compact as compact_module
-from lowwater_spark.compact import compact
-from lowwater_spark.maintain import maintain
-from lowwater_spark.merges import groups
-from lowwater_spark.retention import retain, retention_gsn
-from lowwater_spark.states import StatePolicy
+from lowwater_spark.maintenance import compact as compact_module
+from lowwater_spark.maintenance.compact import compact
+from lowwater_spark.maintenance.maintain import maintain
+from lowwater_spark.maintenance.merge_policy import groups
+from lowwater_spark.maintenance.retention import retain, retention_gsn
+from lowwater_spark.maintenance.state_policy import StatePolicy
 
 SOON = StatePolicy(share=0.0, rows_min=1)
 NEVER = StatePolicy(rows_min=1 << 60)
@@ -185,8 +185,8 @@ sys.path.insert(0, ".")
 from tests.unit.lake.lander import Lander
 from lowwater.lake.chain.chain import Chain
 from lowwater.runtime.times import now_us
-from lowwater_spark.maintain import maintain
-from lowwater_spark.states import StatePolicy
+from lowwater_spark.maintenance.maintain import maintain
+from lowwater_spark.maintenance.state_policy import StatePolicy
 lander = Lander(Path(sys.argv[1]), grace_hours=0, retention_hours=0)
 maintain(None, Chain.open(lander.store), lander.config, now_us() + 10**8, StatePolicy(share=0.0, rows_min=1))
 """

@@ -27,12 +27,12 @@ from lowwater_extractor.sources.postgres.snapshot.chunks import (
     page_chunks,
     page_cuts,
 )
-from lowwater_spark.attempts import AttemptNote, write_note
-from lowwater_spark.copy_plan import CopyPlans
-from lowwater_spark.copy_progress import Progress
-from lowwater_spark.files import LakeFiles
-from lowwater_spark.ledger import Draft, commit_draft, copy_attempt
-from lowwater_spark.sweep import sweep
+from lowwater_spark.copy.plan import CopyPlans
+from lowwater_spark.copy.progress import Progress
+from lowwater_spark.landing.files import LakeFiles
+from lowwater_spark.ledger.attempts import AttemptNote, write_note
+from lowwater_spark.ledger.ledger import Draft, commit_draft, copy_attempt
+from lowwater_spark.maintenance.sweep import sweep
 
 HOUR = 3600 * 10**6
 

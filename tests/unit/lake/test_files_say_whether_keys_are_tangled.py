@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from lowwater.lake.chain.manifest import File, TangleFacts
 from lowwater.lake.moved_keys.suspects import find_suspects
 from lowwater.lake.schema.columns import BEFORE
-from lowwater_spark.tangle_notes import TangleNotes
-from lowwater_spark.untangled import moved, roles_of
+from lowwater_spark.landing.moved_key_notes import TangleNotes
+from lowwater_spark.maintenance.untangled import moved, roles_of
 
 SCHEMA = pa.schema(
     [

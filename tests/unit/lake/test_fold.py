@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lowwater.codec.avro import change_schema
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
 from lowwater.lake.schema.columns import lake_table
-from lowwater_spark.fold import fold
-from lowwater_spark.untangled import moved
+from lowwater_spark.maintenance.fold_changes import fold
+from lowwater_spark.maintenance.untangled import moved
 
 _SCHEMA = TableSchema(
     "src",

@@ -11,7 +11,7 @@ from lowwater.errors import AlreadyThereError, LandingConflictError, StoreError
 from lowwater.lake.chain.chain import Chain
 from lowwater.lake.chain.manifest import File, Kind, Landed, Layer, Manifest
 from lowwater.lake.store.local import LocalDirectory
-from lowwater_spark.ledger import Draft, attempt_from_offset, commit_draft, conflict, land_attempt
+from lowwater_spark.ledger.ledger import Draft, attempt_from_offset, commit_draft, conflict, land_attempt
 
 
 def _file(name: str, copy: str = "", chunk: int = 0, table: str = "s.n.t") -> File:
@@ -165,7 +165,7 @@ def test_a_number_that_is_taken_by_one_that_does(tmp_path: Path) -> None:
 
 
 def test_a_store_that_never_answers_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lowwater_spark.ledger.time.sleep", lambda _: None)
+    monkeypatch.setattr("lowwater_spark.ledger.ledger.time.sleep", lambda _: None)
     with pytest.raises(StoreError):
         _commit(tmp_path, _land("mine", 0, 10, 2, 2), ["not done"] * 9)
 

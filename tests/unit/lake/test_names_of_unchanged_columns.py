@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lowwater_spark.rows import unchanged_names
+from lowwater_spark.landing.rows import unchanged_names
 
 LISTS = pa.list_(pa.string())
 

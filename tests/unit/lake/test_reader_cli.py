@@ -15,7 +15,7 @@ from lowwater.codec.table import BYTES, INT64, TIMESTAMPTZ, decimal
 from lowwater.errors import ConfigError, LakeError
 from lowwater.lake.chain.manifest import SkippedTransaction
 from lowwater.lake.store.local import LocalDirectory
-from lowwater_fleet.cli import app
+from lowwater_fleet.cli.main import app
 
 NAME = "pg.bank.accounts"
 

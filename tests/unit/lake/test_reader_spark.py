@@ -20,7 +20,7 @@ from lowwater.codec.table import BYTES, DATE, FLOAT64, STRING, TIMESTAMPTZ, Type
 from lowwater.errors import ConfigError
 from lowwater.lake.reader import Lake
 from lowwater.lake.store.local import LocalDirectory
-from lowwater_fleet.jars import find_java
+from lowwater_fleet.kafka.jars import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

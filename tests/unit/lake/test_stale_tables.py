@@ -16,8 +16,8 @@ from lowwater.lake.chain.chain import Chain
 from lowwater.lake.reader import Lake
 from lowwater.lake.store.local import LocalDirectory
 from lowwater.runtime.config import LakeConfig
-from lowwater_spark.retention import retain
-from lowwater_spark.states import StatePolicy
+from lowwater_spark.maintenance.retention import retain
+from lowwater_spark.maintenance.state_policy import StatePolicy
 
 NAME = "pg.bank.accounts"
 

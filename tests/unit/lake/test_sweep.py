@@ -10,12 +10,12 @@ from tests.unit.lake.lander import NAME, Lander
 from lowwater.lake.chain.chain import Chain
 from lowwater.lake.chain.manifest import ATTEMPTS, Layer
 from lowwater.runtime.times import now_us
-from lowwater_spark import compact as compact_module
-from lowwater_spark.attempts import AttemptNote, write_note
-from lowwater_spark.compact import compact
-from lowwater_spark.ledger import compact_attempt, land_attempt
-from lowwater_spark.states import StatePolicy
-from lowwater_spark.sweep import sweep
+from lowwater_spark.ledger.attempts import AttemptNote, write_note
+from lowwater_spark.ledger.ledger import compact_attempt, land_attempt
+from lowwater_spark.maintenance import compact as compact_module
+from lowwater_spark.maintenance.compact import compact
+from lowwater_spark.maintenance.state_policy import StatePolicy
+from lowwater_spark.maintenance.sweep import sweep
 
 HOUR = 3600 * 10**6
 NEVER = StatePolicy(rows_min=1 << 60)

@@ -14,8 +14,8 @@ from lowwater.codec.table import INT64, STRING, Column, TableSchema, array
 from lowwater.lake.chain.manifest import Layer
 from lowwater.lake.schema.columns import lake_table
 from lowwater.lake.store.local import LocalDirectory
-from lowwater_spark.files import LakeFiles
-from lowwater_spark.reports import forget_zips
+from lowwater_spark.landing.files import LakeFiles
+from lowwater_spark.landing.reports import forget_zips
 
 TABLE = TableSchema("s", "n", "T", 1, (Column("ID", INT64), Column("TAGS", array(STRING))), ("ID",))
 

@@ -27,10 +27,10 @@ from lowwater.records.positions import Order
 from lowwater.records.types import Commit, Copied, Skipped, Stale
 from lowwater.records.wire import header
 from lowwater.runtime.config import LakeConfig
-from lowwater_spark import land_task
-from lowwater_spark.land_task import LandTask, TaskParams, TaskReport
-from lowwater_spark.plan import table_column
-from lowwater_spark.stitch import Stitched, stitch
+from lowwater_spark.landing import land_task
+from lowwater_spark.landing.decode import table_column
+from lowwater_spark.landing.land_task import LandTask, TaskParams, TaskReport
+from lowwater_spark.landing.task_reports import Stitched, stitch
 
 COMMIT, SKIPPED, COPIED, STALE = 1, 2, 3, 4
 CONTROL = {"Commit": COMMIT, "Skipped": SKIPPED, "Copied": COPIED, "Stale": STALE}

@@ -14,7 +14,7 @@ from lowwater.lake.chain.chain import Chain
 from lowwater.lake.reader import Lake
 from lowwater.lake.store.local import LocalDirectory
 from lowwater.runtime.config import LakeConfig
-from lowwater_spark.retention import retention_gsn
+from lowwater_spark.maintenance.retention import retention_gsn
 
 SECOND = 1_000_000
 YEARS = 20 * 365 * 86_400 * SECOND

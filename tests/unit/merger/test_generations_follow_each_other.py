@@ -8,7 +8,7 @@ from tests.simulation.by_hand import ByHand
 from lowwater.control.fold import ControlState
 from lowwater.errors import MarkWentBackError
 from lowwater.records.types import Control, Exclusion, Skip, Wanted
-from lowwater_merger.words import obey
+from lowwater_merger.core.commands import obey
 
 
 def _reset_source(partitions: int = 1) -> ByHand:

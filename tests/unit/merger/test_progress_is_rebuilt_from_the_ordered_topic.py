@@ -10,8 +10,8 @@ from lowwater.errors import MergeError
 from lowwater.records.codec import decode_commit
 from lowwater.records.positions import Order
 from lowwater.records.types import Commit, Position, Progress, Skip, Skipped, ThreadPosition
-from lowwater_merger.core import Released as ReleasedTransaction
-from lowwater_merger.lanes import ReleaseKey
+from lowwater_merger.core.lanes import ReleaseKey
+from lowwater_merger.core.merger import Released as ReleasedTransaction
 from lowwater_merger.rebuild import ChangesTopic, Released, before, rebuilt
 
 

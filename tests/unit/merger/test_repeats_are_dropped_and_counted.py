@@ -12,8 +12,8 @@ from tests.simulation.topic import CHANGE_HEADER, change_value, checksum
 from lowwater.errors import ChecksumMismatchError, CodecError, CountMismatchError, DuplicateIdError
 from lowwater.records.positions import Order
 from lowwater.records.types import Commit
-from lowwater_merger.assemble import without_repeats
-from lowwater_merger.lanes import ManyIds
+from lowwater_merger.core.assemble import without_repeats
+from lowwater_merger.core.lanes import ManyIds
 
 
 def test_a_transaction_published_again_while_it_waits_is_dropped() -> None:

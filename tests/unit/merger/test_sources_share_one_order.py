@@ -11,8 +11,8 @@ from tests.simulation.by_hand import ByHand
 from tests.simulation.memory_spool import MemorySpool
 
 from lowwater.records.positions import Order
-from lowwater_merger.assemble import Buffer
-from lowwater_merger.lanes import Lanes, ReleaseKey, Waiting
+from lowwater_merger.core.assemble import Buffer
+from lowwater_merger.core.lanes import Lanes, ReleaseKey, Waiting
 
 
 def test_threads_of_one_source_come_by_their_scn_whatever_their_clocks() -> None:

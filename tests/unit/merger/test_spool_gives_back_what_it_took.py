@@ -13,10 +13,10 @@ from tests.simulation.topic import change_value
 from lowwater.errors import DiskError
 from lowwater.records.positions import Order
 from lowwater_merger import spool as spool_module
-from lowwater_merger.assemble import Buffer
-from lowwater_merger.lanes import Lane, ReleaseKey, Waiting
+from lowwater_merger.core.assemble import Buffer
+from lowwater_merger.core.lanes import Lane, ReleaseKey, Waiting
+from lowwater_merger.core.watermark import PartitionMark
 from lowwater_merger.spool import DiskSpool
-from lowwater_merger.watermark import PartitionMark
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.simulation.by_hand import ByHand
 from lowwater.errors import MarkWentBackError
 from lowwater.records.positions import ORDER_MIN, Order
 from lowwater.records.types import Mark, MarkedThread
-from lowwater_merger.watermark import PartitionMark, Watermark, mark_clock, thread_mark, watermark
+from lowwater_merger.core.watermark import PartitionMark, Watermark, mark_clock, thread_mark, watermark
 
 orders = st.builds(Order, st.integers(0, 6), st.integers(0, 3))
 threads = st.dictionaries(st.integers(1, 3), orders, max_size=3)

@@ -1,0 +1,159 @@
+"""`/v1/sources/{name}/copies`, `tables` and `validate`, and the source types: what a source's database has."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter
+
+from lowwater.control import commands as words
+from lowwater.control.commands import SOURCE
+from lowwater.records.types import CopyRequest, TableCopy
+from lowwater_control import models
+from lowwater_control.dependencies import Parts, ReasonQuery, UseCaller, UseParts, known_source, say
+from lowwater_control.problems import ConflictError, UnknownError, responses
+from lowwater_control.source_specs import check_kind, config_errors, refuse
+from lowwater_control.stores.positions import read_position
+
+router = APIRouter(prefix="/v1")
+
+
+# -- copies ----------------------------------------------------------------------------------------------
+
+
+def _state(copy: TableCopy, is_copying: bool) -> models.CopyState:
+    if copy.is_cancelled:
+        return "cancelled"
+    return "readable" if copy.is_copied else "copying" if is_copying else "planned"
+
+
+def shown_copies(
+    copies: Sequence[TableCopy], requests: Sequence[CopyRequest], progress: Mapping[str, Mapping[str, Any]]
+) -> list[models.Copy]:
+    """Pure. `progress` is Spark's own, by copy."""
+    found: dict[str, models.Copy] = {}
+    for copy in copies:
+        at = progress.get(copy.copy, {})
+        done = copy.chunks if copy.is_copied else at.get("chunks_done")
+        figures: dict[str, Any] = {name: at.get(name) for name in ("rows", "rows_per_second", "seconds_left")}
+        found[copy.table] = models.Copy(
+            table=copy.table, state=_state(copy, bool(at)), copy_id=copy.copy, request=copy.request, chunks=copy.chunks,
+            chunks_done=done, waiting=at.get("waiting", ""), **figures,
+        )  # fmt: skip
+    for word in requests:
+        answered = found.get(word.table)
+        if not word.is_cancel and (answered is None or answered.request != word.request):
+            found[word.table] = models.Copy(
+                table=word.table, state="requested", copy_id="", request=word.request, chunks=0, reason=word.reason
+            )
+    return sorted(found.values(), key=lambda c: c.table)
+
+
+def _copies(parts: Parts, name: str) -> list[models.Copy]:
+    fleet = parts.board.fleet()
+    known_source(fleet, name)
+    _, copies = read_position(parts.board.settings.kafka, parts.board.codec, name)
+    group = fleet.group_of(name) or ""
+    heard = parts.board.look(lambda _fleet, _fold, board: board.get("spark", group))
+    tables = (heard.shown.get("copies") or {}).get("tables", []) if heard else []
+    requests = parts.board.state(SOURCE, name).control.copies
+    return shown_copies(copies, requests, {table["copy"]: table for table in tables})
+
+
+@router.get("/sources/{name}/copies", tags=["copies"], responses=responses(404))
+def list_copies(name: str, parts: UseParts) -> list[models.Copy]:
+    """Each table's last copy, with its progress while Spark copies it."""
+    return _copies(parts, name)
+
+
+@router.post("/sources/{name}/copies", status_code=202, tags=["copies"], responses=responses(404, 409))
+def start_copy(name: str, new: models.NewCopy, parts: UseParts, caller: UseCaller) -> models.Accepted:
+    """Copy a table anew while its stream goes on; the new copy replaces the old one once it is whole."""
+    fleet = parts.board.fleet()
+    known_source(fleet, name)
+    group = fleet.group_of(name)
+    if group is None or fleet.groups[group].lake is None:
+        raise ConflictError(f"{name} is in no group with a lake: there is nowhere to copy to", source=name)
+    return say(parts, caller, SOURCE, name, words.copy(CopyRequest(new.table, uuid.uuid4().hex[:12], new.reason)))
+
+
+@router.delete("/sources/{name}/copies/{table}", status_code=202, tags=["copies"], responses=responses(404, 409))
+def cancel_copy(name: str, table: str, parts: UseParts, caller: UseCaller, reason: ReasonQuery = "") -> models.Accepted:
+    """Nothing more of it is read. What was readable before stays so."""
+    copy = next((c for c in _copies(parts, name) if c.table == table), None)
+    if copy is None:
+        raise UnknownError(f"{name} has no copy of {table!r}", source=name, hint="GET …/copies lists them")
+    if copy.state in ("readable", "cancelled"):
+        raise ConflictError(f"the copy of {table} is {copy.state} already", source=name)
+    word = CopyRequest(table, uuid.uuid4().hex[:12], reason, is_cancel=True)
+    return say(parts, caller, SOURCE, name, words.copy(word))
+
+
+# -- the database ----------------------------------------------------------------------------------------
+
+
+def _ask(parts: Parts, do: str, name: str, kind: str, config: dict[str, Any]) -> dict[str, Any]:
+    return parts.program.live({"do": do, "name": name, "kind": kind, "config": config})
+
+
+def _checks(found: dict[str, Any]) -> models.Checks:
+    checks = [models.Check(**one) for one in found["checks"]]
+    return models.Checks(is_good=all(check.is_good for check in checks), checks=checks)
+
+
+@router.post("/sources/{name}/validate", tags=["sources"], responses=responses(404, 424))
+def validate_source(name: str, parts: UseParts) -> models.Checks:
+    """Ask the live database for all that capture needs; what it lacks comes with its fix."""
+    fleet = parts.board.fleet()
+    known_source(fleet, name)
+    spec = fleet.sources[name]
+    return _checks(_ask(parts, "check", name, spec.kind, spec.config))
+
+
+@router.get("/sources/{name}/tables", tags=["sources"], responses=responses(404, 424))
+def source_tables(name: str, parts: UseParts) -> list[models.Table]:
+    """The tables that are captured, as the database has them now."""
+    fleet = parts.board.fleet()
+    known_source(fleet, name)
+    spec = fleet.sources[name]
+    return [models.Table(**table) for table in _ask(parts, "tables", name, spec.kind, spec.config)["tables"]]
+
+
+@router.get("/source-types", tags=["source types"], responses=responses())
+def source_types(parts: UseParts) -> list[models.SourceType]:
+    """The kinds of sources, with the JSON Schema of their config."""
+    return [_type(kind, found) for kind, found in parts.program.kinds().items()]
+
+
+def _type(kind: str, found: dict[str, Any]) -> models.SourceType:
+    return models.SourceType(
+        kind=kind, is_available="schema" in found, why=found.get("error", ""), config_schema=found.get("schema", {})
+    )
+
+
+@router.get("/source-types/{kind}", tags=["source types"], responses=responses(404))
+def source_type(kind: str, parts: UseParts) -> models.SourceType:
+    check_kind(parts, kind)
+    return _type(kind, parts.program.kinds()[kind])
+
+
+def _check_candidate(parts: Parts, kind: str, candidate: models.Candidate) -> None:
+    check_kind(parts, kind)
+    refuse(config_errors(parts, candidate.name, kind, candidate.config, "config"))
+
+
+@router.post("/source-types/{kind}/validate", tags=["source types"], responses=responses(404, 424))
+def validate_candidate(kind: str, candidate: models.Candidate, parts: UseParts) -> models.Checks:
+    """A config that is not in use yet, against its live database: reachable, privileges, log settings, tables."""
+    _check_candidate(parts, kind, candidate)
+    return _checks(_ask(parts, "check", candidate.name, kind, candidate.config))
+
+
+@router.post("/source-types/{kind}/tables", tags=["source types"], responses=responses(404, 424))
+def candidate_tables(kind: str, candidate: models.Candidate, parts: UseParts) -> list[models.Table]:
+    """The tables that such a source would capture."""
+    _check_candidate(parts, kind, candidate)
+    found = _ask(parts, "tables", candidate.name, kind, candidate.config)["tables"]
+    return [models.Table(**table) for table in found]

@@ -1,0 +1,1 @@
+"""What the routes read and write: topics, lakes, the extractor's own process."""

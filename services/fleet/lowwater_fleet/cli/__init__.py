@@ -1,0 +1,1 @@
+"""The command line `lowwater`, a module for each group of commands."""

@@ -1,0 +1,194 @@
+"""`lowwater source list|status|add|config|tables` and `lowwater group list|status`: what there is, and one more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from pydantic import ValidationError
+from rich.table import Table
+
+from lowwater.control import commands as words
+from lowwater.control.commands import SOURCE
+from lowwater.control.desired_state import SourceSpec, check_secrets, shown, to_json
+from lowwater.control.extractor_rpc import ask, config_errors
+from lowwater.errors import ConfigError, ControlConflictError
+from lowwater.records.types import Control
+from lowwater.runtime.config import Settings
+from lowwater_fleet.cli.console import out, show
+from lowwater_fleet.cli.contract import EXIT_BAD, AsJson, ConfigOption, load, say_json
+from lowwater_fleet.cli.fleet_view import viewing
+from lowwater_fleet.cli.operate import fleet_of, group_app, known, print_checks, say, source_app, tell
+from lowwater_fleet.cli.status import draw
+
+#: with the words of `operate_cli`
+app = source_app
+
+
+@source_app.command("list")
+def list_sources(config_file: ConfigOption = None, as_json: AsJson = False) -> None:
+    """All sources and what each is doing."""
+    with viewing(load(config_file)) as view:
+        sources = list(view.picture()["sources"].values())
+    rows = [{name: s[name] for name in ("name", "kind", "group", "state", "wanted")} for s in sources]
+    if as_json:
+        say_json(rows)
+        return
+    table = Table("source", "kind", "group", "state", "wanted")
+    for row in rows:
+        table.add_row(*(str(value or "") for value in row.values()))
+    show(table)
+
+
+def _picture(settings: Settings, kind: str, name: str) -> dict[str, Any]:
+    with viewing(settings) as view:
+        known(view.fleet, kind, name)
+        return view.picture()
+
+
+@source_app.command("status")
+def source_status(name: str, config_file: ConfigOption = None, as_json: AsJson = False) -> None:
+    """One source: threads, marks, what is held, the error if it has one. Ends with 1 if it has."""
+    picture = _picture(load(config_file), SOURCE, name)
+    source = picture["sources"][name]
+    if as_json:
+        say_json(source)
+    else:
+        show(draw({**picture, "sources": {name: source}, "groups": {}}))
+    if source["error"] is not None:
+        raise typer.Exit(EXIT_BAD)
+
+
+@group_app.command("status")
+def group_status(group: str, config_file: ConfigOption = None, as_json: AsJson = False) -> None:
+    """The watermark, who holds it and since when, what waits."""
+    picture = _picture(load(config_file), words.GROUP, group)
+    found = picture["groups"][group]
+    if as_json:
+        say_json(found)
+        return
+    sources = {name: source for name, source in picture["sources"].items() if source["group"] == group}
+    show(draw({**picture, "sources": sources, "groups": {group: found}}))
+    if found["holder"]:
+        out.print(f"held: {found['holder']['why']}", style="yellow", markup=False)
+
+
+@group_app.command("list")
+def list_groups(config_file: ConfigOption = None, as_json: AsJson = False) -> None:
+    """All groups, and where each order has come to."""
+    with viewing(load(config_file)) as view:
+        groups = list(view.picture()["groups"].values())
+    rows = [{name: g[name] for name in ("name", "sources", "state", "wanted", "gsn", "waiting")} for g in groups]
+    if as_json:
+        say_json(rows)
+        return
+    table = Table("group", "sources", "state", "wanted", "gsn", "waiting")
+    for row in rows:
+        table.add_row(*(", ".join(v) if isinstance(v, list) else str(v) for v in row.values()))
+    show(table)
+
+
+@source_app.command("config")
+def source_config(name: str, config_file: ConfigOption = None, as_json: AsJson = False) -> None:
+    """A source's config, as it was given: references to secrets, never their values."""
+    fleet = fleet_of(load(config_file))
+    known(fleet, SOURCE, name)
+    spec = shown(fleet.sources[name].model_dump(mode="json", exclude_unset=True))
+    if as_json:
+        say_json(spec)
+    else:
+        out.print(yaml.safe_dump(spec, sort_keys=False).rstrip(), markup=False)
+
+
+@source_app.command("tables")
+def source_tables(name: str, config_file: ConfigOption = None, as_json: AsJson = False) -> None:
+    """The tables that are captured, as the database has them now."""
+    fleet = fleet_of(load(config_file))
+    known(fleet, SOURCE, name)
+    spec = fleet.sources[name]
+    found = ask({"do": "tables", "name": name, "kind": spec.kind, "config": spec.config})["tables"]
+    if as_json:
+        say_json(found)
+        return
+    table = Table("table", "key", "columns")
+    for one in found:
+        table.add_row(one["table"], ", ".join(one["key"]), ", ".join(column["name"] for column in one["columns"]))
+    show(table)
+
+
+@source_app.command("add")
+def add_source(
+    name: str,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="YAML or JSON: kind, group, config, …")] = None,
+    kind: Annotated[str | None, typer.Option("--kind", "-k", help="postgres, oracle, …")] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="whose order it joins")] = None,
+    settings_given: Annotated[
+        list[str] | None, typer.Option("--set", "-s", help="name=value of the kind's config; a value may be JSON")
+    ] = None,
+    checks: Annotated[bool, typer.Option(help="ask the live database first")] = True,
+    config_file: ConfigOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a source: a runner starts its extractor, and it joins its group."""
+    settings = load(config_file)
+    spec = _spec(file, kind, group, settings_given or [])
+    fleet = fleet_of(settings)
+    if name in fleet.sources:
+        raise ConfigError(f"there is a source {name!r} already", hint="`source remove` it first, or take another name")
+    if spec.group is not None:
+        known(fleet, words.GROUP, spec.group)
+    wrong = check_secrets(spec.config) or config_errors(spec.kind, spec.config, name)
+    if wrong:
+        raise ConfigError("; ".join(f"{field}: {what}" for field, what in wrong))
+    if checks:
+        _check(name, spec)
+    state = say(settings, SOURCE, name, _add(name, to_json(spec)))
+    tell({"source": name, "wanted": state.control.wanted.value, "version": state.version}, as_json)
+
+
+def _spec(file: Path | None, kind: str | None, group: str | None, given: list[str]) -> SourceSpec:
+    raw: dict[str, Any] = {}
+    if file is not None:
+        try:
+            raw = yaml.safe_load(file.read_text()) or {}
+        except (OSError, yaml.YAMLError) as error:
+            raise ConfigError(f"{file} cannot be read as YAML", hint=type(error).__name__) from None
+    raw |= {"kind": kind} if kind else {}
+    raw |= {"group": group} if group else {}
+    config = dict(raw.get("config") or {})
+    for one in given:
+        field, _, value = one.partition("=")
+        config[field] = _value(value)
+    try:
+        return SourceSpec(**{**raw, "config": config})
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
+        raise ConfigError("; ".join(lines), hint="give --kind, or --file") from None
+
+
+def _value(text: str) -> Any:
+    """Numbers, lists and true are JSON; all else is text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _check(name: str, spec: SourceSpec) -> None:
+    found = ask({"do": "check", "name": name, "kind": spec.kind, "config": spec.config})["checks"]
+    if not all(one["is_good"] for one in found):
+        print_checks(found)
+        raise ConfigError("the database lacks something", hint="mend it, or say --no-checks to add it all the same")
+
+
+def _add(name: str, config: str) -> words.Change:
+    def change(control: Control) -> Control:
+        if control.config:
+            # added by somebody else since we looked
+            raise ControlConflictError(f"there is a source {name!r} already", hint="look at it again")
+        return words.configure(config, "added")(control)
+
+    return change

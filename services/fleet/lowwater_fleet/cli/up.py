@@ -1,0 +1,143 @@
+"""`lowwater up` and `lowwater down`: a config's fleet on this machine, in the foreground or behind it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lowwater.errors import BusError, ConfigError, LowwaterError
+from lowwater.runtime import config as configs
+from lowwater_fleet.cli.console import err, out, progress
+from lowwater_fleet.cli.contract import AsJson, say_json
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.runner import services
+from lowwater_fleet.runner.process import Daemon
+from lowwater_fleet.runner.runner import Runner, bank_config, end_as_by_ctrl_c, start_kafka, wait_for
+from lowwater_fleet.runner.services import Service, get_json
+
+DEFAULT_DIRECTORY = Path(".lowwater/up")
+DETACH_SECONDS_MAX = 120.0
+#: a landing application may be in the middle of something
+DOWN_SECONDS_MAX = 90.0
+
+Directory = Annotated[Path, typer.Option("--directory", help="logs and state")]
+
+
+def daemon(directory: Path) -> Daemon:
+    """The `lowwater up` that runs for a directory, whoever started it."""
+    return Daemon(directory / "up.pid", ("lowwater", "up"))
+
+
+def up(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="the fleet's YAML file; without one, the bank example runs")
+    ] = None,
+    directory: Directory = DEFAULT_DIRECTORY,
+    control: Annotated[
+        bool, typer.Option(help="follow the control topic: sources that are added there run, too")
+    ] = True,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="run on behind the terminal; `lowwater down` ends it")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a fleet on this machine: its services are started again when they die; logs in files."""
+    directory = directory.absolute()
+    (directory / "logs").mkdir(parents=True, exist_ok=True)
+    pid = daemon(directory).pid
+    if pid is not None and pid != os.getpid():
+        raise ConfigError(f"a fleet runs in {directory} already (pid {pid})", hint="`lowwater down` ends it")
+    if detach:
+        _detach(config, directory, control, as_json)
+        return
+    end_as_by_ctrl_c()
+    (directory / "up.pid").write_text(str(os.getpid()))
+    try:
+        _run(config, directory, control)
+    finally:
+        (directory / "up.pid").unlink(missing_ok=True)
+
+
+def _run(config: Path | None, directory: Path, follows_control: bool) -> None:
+    kafka, cluster = None, None
+    if config is None:
+        kafka, cluster, config = _bank(directory)
+    runner = Runner(config, directory, follows_control)
+    if cluster is not None:
+        runner.add(cluster)
+    try:
+        runner.start()
+        out.print(f"running {', '.join(runner.services)}; logs in {directory / 'logs'}; Ctrl-C ends it")
+        out.print(f"the page: http://{runner.settings.control.host}:{runner.settings.control.port}/")
+        out.print(f"look at it: lowwater status --config {config}")
+        while True:
+            try:
+                runner.supervise()
+            except BusError as error:
+                # the services have their own ways to wait for Kafka; what is wanted cannot have changed meanwhile
+                err.print(f"the control topic cannot be read: {error.what}", style="yellow", markup=False)
+                time.sleep(5)
+            time.sleep(0.3)
+    except KeyboardInterrupt:
+        err.print("stopping")
+    finally:
+        runner.stop()
+        if kafka is not None:
+            kafka.stop()
+
+
+def _bank(directory: Path) -> tuple[EmbeddedKafka, Service, Path]:
+    if (directory / "rac" / "control.json").exists():
+        raise ConfigError(
+            f"{directory} holds the example of an earlier run, which cannot go on: its database is a simulation",
+            hint=f"rm -r {directory}, or give --directory",
+        )
+    with progress() as say:
+        kafka = start_kafka(directory, say)
+    config = bank_config(directory, kafka.bootstrap_servers)
+    options = ("--threads", "2", "--rate", "200", "--transactions", "0", "--stay")
+    return kafka, services.simulated_cluster(directory / "rac", directory / "logs", *options), config
+
+
+def _detach(config: Path | None, directory: Path, follows_control: bool, as_json: bool) -> None:
+    given = [] if config is None else ["--config", str(config.absolute())]
+    follow = "--control" if follows_control else "--no-control"
+    command = [sys.executable, "-m", "lowwater_fleet.cli.main", "up", *given, "--directory", str(directory), follow]
+    log = directory / "logs" / "up.log"
+    started = daemon(directory)
+    started.start(command, log=log)
+
+    def port() -> int | None:
+        if started.pid is None:
+            last = (log.read_text(errors="replace").strip().splitlines() or [""])[-1]
+            raise LowwaterError(f"it ended at once: {last}", hint=f"see {log}")
+        path = config or directory / "fleet.yaml"
+        found = configs.load(path).control.port if path.exists() else 0
+        return found if found and get_json(found, "/v1") else None
+
+    with progress() as say:
+        say("starting")
+        found = wait_for("the API", port, DETACH_SECONDS_MAX, hint=f"see {log}")
+    result = {"pid": started.pid, "directory": str(directory), "api": f"http://127.0.0.1:{found}"}
+    if as_json:
+        say_json(result)
+    else:
+        out.print(
+            f"running behind this terminal (pid {started.pid}): http://127.0.0.1:{found}/; `lowwater down` ends it"
+        )
+
+
+def down(directory: Directory = DEFAULT_DIRECTORY, as_json: AsJson = False) -> None:
+    """End the fleet of `lowwater up`, and wait until it has ended. What it keeps stays."""
+    with progress() as say:
+        say("stopping the fleet")
+        was_running = daemon(directory.absolute()).stop(timeout_seconds=DOWN_SECONDS_MAX)
+    if as_json:
+        say_json({"was_running": was_running})
+    else:
+        out.print("it has ended" if was_running else "nothing was running")

@@ -1,0 +1,102 @@
+"""The demo's real database: an embedded PostgreSQL, and pgbench (TPC-B), which works on it all the while."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lowwater.errors import ConfigError, LowwaterError
+from lowwater_fleet.runner.runner import wait_for
+from lowwater_fleet.runner.services import Service
+from lowwater_fleet.servers.embedded import HOST
+from lowwater_fleet.servers.plain_user import plain_user
+from lowwater_fleet.servers.postgres import USER, EmbeddedPostgres
+from lowwater_fleet.servers.postgres_install import VERSION_NEWEST, find_client, find_install
+
+SOURCE = "postgres"
+TABLES = ("pgbench_accounts", "pgbench_tellers", "pgbench_branches", "pgbench_history")
+CLIENTS, RATE = 4, 50
+#: of a copy: several chunks for the 100,000 accounts, so that there is something to see
+CHUNK_ROWS = 20_000
+#: it ends when it is told to
+SECONDS_MAX = 30 * 24 * 3600
+
+
+def lake_name(table: str) -> str:
+    return f"{SOURCE}.public.{table}"
+
+
+def lacking() -> str:
+    """What this machine lacks for it; empty where there is all."""
+    try:
+        find_install(VERSION_NEWEST)
+        find_client("pgbench")
+        plain_user()
+    except ConfigError as error:
+        return error.what
+    return "" if importlib.util.find_spec("psycopg") else "the package psycopg is not installed"
+
+
+class DemoPostgres:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._server = EmbeddedPostgres(directory / SOURCE, VERSION_NEWEST)
+
+    def start(self, say: Callable[[str], None]) -> None:
+        """With pgbench's rows in it: they are older than all that the log will tell."""
+        say(f"PostgreSQL {VERSION_NEWEST} starts")
+        self._server.start()
+        say("pgbench fills its tables")
+        done = subprocess.run(self._pgbench("-i", "-q", "-s", "1"), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LowwaterError(f"pgbench -i failed: {done.stderr.strip()}", hint=f"see {self._server.log}")
+        # pgbench makes this one without a key; a row that cannot be told from others cannot be followed
+        self.execute("ALTER TABLE pgbench_history ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
+
+    def remove(self) -> None:
+        """Also what a run before this one has left."""
+        self._server.remove()
+
+    def _pgbench(self, *arguments: str) -> list[str]:
+        where = ["-h", HOST, "-p", str(self._server.port), "-U", USER]
+        return [str(find_client("pgbench")), *where, *arguments, "postgres"]
+
+    def source_config(self) -> dict[str, Any]:
+        return {
+            "host": HOST,
+            "port": self._server.port,
+            "database": "postgres",
+            "user": USER,
+            "tables": ["public.*"],
+            "chunk_rows": CHUNK_ROWS,
+            "spill_directory": str(self.directory / "spill"),
+        }
+
+    def pgbench(self, logs: Path) -> Service:
+        options = ["-n", "-c", str(CLIENTS), "-j", "1", "-R", str(RATE), "-T", str(SECONDS_MAX)]
+        return Service("pgbench", self._pgbench(*options), logs / "pgbench.log")
+
+    def execute(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        import psycopg  # not a dependency: the command line does without it
+
+        with psycopg.connect(self._server.conninfo, autocommit=True) as connection:
+            cursor = connection.execute(sql.encode(), values)
+            return cursor.fetchall() if cursor.description else []
+
+    def rows(self, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
+        return self.execute(f"SELECT {', '.join(columns)} FROM {table}")
+
+    def close_the_books(self, word: str) -> None:
+        """Commits a last word behind all that pgbench, which was stopped, has committed. No amount changes."""
+        mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'"
+        wait_for("pgbench's last transaction", lambda: self.execute(mine) == [(0,)], 30)
+        self.execute("UPDATE pgbench_branches SET filler = %s WHERE bid = 1", word)
+
+
+def remove_old(directory: Path) -> None:
+    """The server of an earlier demo: its data may lie below /tmp, and only the directory tells where."""
+    if (directory / SOURCE).exists():
+        DemoPostgres(directory).remove()

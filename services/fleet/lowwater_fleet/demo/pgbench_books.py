@@ -1,0 +1,184 @@
+"""pgbench's books in the lake: in balance at every version, and at the end the database's own rows."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+from lowwater.errors import LakeError
+from lowwater.lake import Lake
+from lowwater.lake.chain.manifest import Layer
+from lowwater.lake.read.state_plan import all_files
+from lowwater.records.positions import Order
+from lowwater.records.types import Commit
+from lowwater_fleet.cli.lake_sql import ask
+from lowwater_fleet.demo.pgbench import SOURCE, TABLES, DemoPostgres, lake_name
+from lowwater_fleet.verify.history import Verdict
+from lowwater_fleet.verify.lake import gap_in, stale_records
+from lowwater_fleet.verify.ordered_topic import Ordered
+
+#: of each table its key and the amount that TPC-B keeps equal to the other tables', in sum
+COLUMNS = {
+    "pgbench_accounts": ("aid", "abalance"),
+    "pgbench_tellers": ("tid", "tbalance"),
+    "pgbench_branches": ("bid", "bbalance"),
+    "pgbench_history": ("id", "delta"),
+}
+#: the same the other way: out of the rows that the lake gives for a version
+SUMS = "SELECT " + ", ".join(f"(SELECT coalesce(sum({COLUMNS[t][1]}), 0) FROM {t}) AS {t}" for t in TABLES)
+
+
+class _Change(NamedTuple):
+    gsn: int
+    seq: int
+    table: str
+    key: int
+    amount: int
+
+
+@dataclass(slots=True)
+class Books:
+    #: from here on all four tables can be read
+    from_gsn: int
+    #: versions that changed something, and those at which the sums differed
+    versions: int = 0
+    wrong: list[int] = field(default_factory=list)
+    rows: int = 0
+    copied_rows: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"pgbench: {self.copied_rows:,} rows copied while it wrote; accounts, tellers, branches and history in "
+            f"balance at {self.versions - len(self.wrong):,} of {self.versions:,} versions from gsn "
+            f"{self.from_gsn:,} on; at the end {self.rows:,} rows, {'not ' if self.problems else ''}as PostgreSQL's"
+        )
+
+
+def readable_from(lake: Lake) -> int:
+    """The gsn from which on every table of pgbench can be read; 0 while one cannot be."""
+    found = {table: copied.gsn for copied in lake.chain.copied for table in copied.tables}
+    return max(found.get(lake_name(t), 0) for t in TABLES) if all(lake_name(t) in found for t in TABLES) else 0
+
+
+def copied_rows(lake: Lake) -> int:
+    readable = {copied.copy_id for copied in lake.chain.copied}
+    files = [file for table in TABLES for file in all_files(lake.chain, lake_name(table), Layer.COPY)]
+    return sum(file.rows for file in files if file.copy_id in readable)
+
+
+def is_copied(uri: str) -> bool:
+    try:
+        return readable_from(Lake.open(uri)) > 0
+    except LakeError:
+        return False  # nothing has landed yet
+
+
+def has_landed(uri: str, word: str) -> bool:
+    """Whether the last word of `close_the_books` is there, and so all that was committed before it."""
+    found = Lake.open(uri).state(lake_name("pgbench_branches"), columns=["filler"]).arrow()["filler"].to_pylist()
+    return word in [filler.rstrip() for filler in found if filler]
+
+
+def pgbench_transactions(lake: Lake) -> list[Ordered]:
+    """Put together again out of the four tables; of a change only its table is told."""
+    found: dict[int, Ordered] = {}
+    seqs: dict[int, list[int]] = {}
+    for table in TABLES:
+        if not lake.find(lake_name(table)):
+            continue
+        rows = lake.changes(lake_name(table), columns=["_gsn", "_seq", "_thread", "_txid", "_order"]).arrow()
+        for row in rows.to_pylist():
+            transaction = found.setdefault(row["_gsn"], Ordered(row["_gsn"]))
+            transaction.values.append(table)
+            order = Order(row["_order"]["major"], row["_order"]["minor"])
+            transaction.commit = Commit(SOURCE, row["_thread"], row["_txid"], order, 0, 0, 0, 0)
+            seqs.setdefault(row["_gsn"], []).append(row["_seq"])
+    records = stale_records(lake)
+    for gsn, numbers in seqs.items():
+        found[gsn].torn = gap_in(numbers, records[gsn])
+    return list(found.values())
+
+
+def check_transactions(verdict: Verdict, transactions: list[Ordered]) -> None:
+    """TPC-B touches each of the four tables once: less is torn. Nor may one come twice."""
+    whole = Counter(TABLES)
+    times: Counter[str] = Counter()
+    for transaction in transactions:
+        if transaction.commit is None or transaction.commit.source != SOURCE:
+            continue
+        times[transaction.commit.txid] += 1
+        touched = Counter(transaction.values)
+        # the last word of `close_the_books` is the only one that is not pgbench's
+        if touched != whole and touched != {"pgbench_branches": 1}:
+            verdict.torn += 1
+            verdict.note(f"gsn {transaction.gsn}: a transaction of pgbench that touches {dict(touched)}")
+    for txid, count in times.items():
+        if count > 1:
+            verdict.duplicated += 1
+            verdict.note(f"{SOURCE}: transaction {txid} is there {count} times")
+
+
+def check_books(lake: Lake, database: DemoPostgres, verdict: Verdict, say: Callable[[str], None]) -> Books:
+    books = Books(readable_from(lake), copied_rows=copied_rows(lake))
+    say("pgbench's books at each of its versions")
+    _check_every_version(lake, books)
+    for gsn in (books.from_gsn, (books.from_gsn + lake.gsn) // 2, lake.gsn):
+        _, (row,) = ask(lake.at(gsn), SUMS, 1)
+        if len(set(row.values())) != 1:
+            books.problems.append(f"pgbench: as of gsn {gsn} the sums are {row}")
+    say("pgbench's rows against PostgreSQL's")
+    for table in TABLES:
+        _check_rows(lake, database, table, books, verdict)
+    if books.wrong:
+        verdict.torn += len(books.wrong)
+        books.problems.append(f"pgbench: not in balance at {len(books.wrong):,} versions, first {books.wrong[0]}")
+    return books
+
+
+def _changes(lake: Lake, table: str, after_gsn: int) -> Iterator[_Change]:
+    key, amount = COLUMNS[table]
+    found = lake.changes(lake_name(table), after_gsn, columns=["_gsn", "_seq", key, amount])
+    for batch in found.batches():
+        for row in batch.to_pylist():
+            yield _Change(row["_gsn"], row["_seq"], table, row[key], row[amount])
+
+
+def _check_every_version(lake: Lake, books: Books) -> None:
+    """The state at the first version, and then the changes in their order, looked at after each gsn."""
+    at = lake.at(books.from_gsn)
+    amounts: dict[str, dict[int, int]] = {}
+    for table in TABLES:
+        rows = at.state(lake_name(table), COLUMNS[table]).arrow()
+        keys, values = (rows[name].to_pylist() for name in COLUMNS[table])
+        amounts[table] = dict(zip(keys, values, strict=True))
+    sums = {table: sum(found.values()) for table, found in amounts.items()}
+    books.versions, books.wrong = 1, [books.from_gsn] if len(set(sums.values())) > 1 else []
+    merged = heapq.merge(*(_changes(lake, table, books.from_gsn) for table in TABLES))
+    for gsn, changes in groupby(merged, key=lambda change: change.gsn):
+        for _, _, table, key, amount in changes:
+            sums[table] += amount - amounts[table].get(key, 0)
+            amounts[table][key] = amount
+        books.versions += 1
+        if len(set(sums.values())) > 1:
+            books.wrong.append(gsn)
+
+
+def _check_rows(lake: Lake, database: DemoPostgres, table: str, books: Books, verdict: Verdict) -> None:
+    found = lake.state(lake_name(table)).arrow()
+    columns = found.column_names
+    ours = set(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    theirs = set(database.rows(table, columns))
+    books.rows += found.num_rows
+    if found.num_rows != len(ours):
+        books.problems.append(f"pgbench: {table} has a row twice")
+    missing = sorted(theirs - ours, key=str)
+    if missing:
+        verdict.lost += len(missing) if table == "pgbench_history" else 0  # one row for each transaction
+        books.problems.append(f"pgbench: {len(missing):,} rows of {table} are missing, such as {missing[0]}")
+    if more := sorted(ours - theirs, key=str):
+        books.problems.append(f"pgbench: {len(more):,} rows of {table} are not the database's, such as {more[0]}")

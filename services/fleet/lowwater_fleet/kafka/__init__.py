@@ -1,0 +1,1 @@
+"""An embedded Kafka broker, for trying things out."""

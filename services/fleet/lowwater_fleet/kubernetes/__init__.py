@@ -1,0 +1,1 @@
+"""Runs the services of a fleet as Deployments."""

@@ -1,0 +1,154 @@
+"""The runner: keeps a config's services up on one machine."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import yaml
+
+from lowwater.errors import LowwaterError
+from lowwater.runtime import config
+from lowwater.runtime.config import Settings
+from lowwater_fleet.kafka.embedded import EmbeddedKafka
+from lowwater_fleet.runner import services
+from lowwater_fleet.runner.follow import Follower
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.runner.services import Service
+
+Say = Callable[[str], None]
+
+#: a broker may start at the same time as the fleet
+KAFKA_SECONDS_MAX = 60.0
+
+
+def bank_config(
+    directory: Path,
+    bootstrap_servers: str,
+    control_port: int = 0,
+    beside: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Path:
+    """The built-in fleet: one simulated cluster, one group, one lake; `beside` it are sources named as their kinds."""
+    raw: dict[str, Any] = {
+        "kafka": {"bootstrap_servers": bootstrap_servers},
+        "sources": {
+            "rac": {
+                "kind": "simulated_rac",
+                "config": {"directory": str(directory / "rac"), "spill_directory": str(directory / "spill")},
+                "http": {"port": free_port()},
+            }
+        },
+        "groups": {
+            "bank": {
+                "sources": ["rac"],
+                "http": {"port": free_port()},
+                "lake": {"uri": str(directory / "lake")},
+                "land": {
+                    "trigger_seconds": 1,
+                    "spark": {"spark.driver.memory": "1g"},
+                    "http": {"port": free_port()},
+                },
+            }
+        },
+        "control": {"port": control_port or free_port()},
+        "state_directory": str(directory),
+    }
+    for kind, described in (beside or {}).items():
+        raw["sources"][kind] = {"kind": kind, "config": dict(described), "http": {"port": free_port()}}
+        raw["groups"]["bank"]["sources"].append(kind)
+    path = directory / "fleet.yaml"
+    path.write_text(yaml.safe_dump(raw, sort_keys=False))
+    return path
+
+
+class Runner:
+    """Everything of one config: control, one extractor per source, one merger per group, Spark where it has a lake."""
+
+    def __init__(self, config_file: Path, directory: Path, follows_control: bool = False) -> None:
+        """`follows_control`: what runs beside the API is what the control topic wants, not only what the file has."""
+        self.config_file = config_file
+        self.settings: Settings = config.load(config_file)
+        logs = directory / "logs"
+        self.services: dict[str, Service] = {}
+        self.add(services.control(self.settings, config_file, logs))
+        self._follower = Follower(self.settings, self.services, directory) if follows_control else None
+        if self._follower is not None:
+            return
+        for service in (
+            *(services.extractor(self.settings, config_file, s, logs) for s in self.settings.sources),
+            *(services.merger(self.settings, config_file, g, logs) for g in self.settings.groups),
+            *(services.lander(self.settings, config_file, g, logs) for g in self._landed()),
+        ):
+            self.add(service)
+
+    def _landed(self) -> list[str]:
+        return [name for name, group in self.settings.groups.items() if group.lake is not None]
+
+    def add(self, service: Service) -> Service:
+        self.services[service.name] = service
+        return service
+
+    def start(self) -> None:
+        for service in list(self.services.values()):
+            if not service.is_running:
+                service.start()
+        if self._follower is not None:
+            self._follower.connect(KAFKA_SECONDS_MAX)
+
+    def supervise(self) -> None:
+        if self._follower is not None:
+            self._follower.follow()
+        for service in list(self.services.values()):
+            service.supervise()
+
+    def stop(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
+        for service in reversed(list(self.services.values())):
+            service.stop()
+
+    def status(self, name: str) -> dict[str, Any]:
+        return self.services[name].status() or {}
+
+
+def end_as_by_ctrl_c() -> None:
+    """A SIGTERM and a closed terminal stop what was started, too."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+
+
+def start_kafka(directory: Path, say: Say, port: int = 0) -> EmbeddedKafka:
+    kafka = EmbeddedKafka(directory / "kafka", port=port)
+    kafka.start(progress=say)
+    return kafka
+
+
+def fresh_directory(directory: Path) -> Path:
+    """Nothing of an earlier run: a broker of that run is stopped first."""
+    if (directory / "kafka").exists():
+        EmbeddedKafka(directory / "kafka", port=0).kill()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory
+
+
+def wait_for(
+    what: str, check: Callable[[], Any], seconds: float, each: Callable[[], object] = lambda: None, hint: str = ""
+) -> Any:
+    """The first true answer; `each` runs between two looks."""
+    deadline = time.monotonic() + seconds
+    while not (found := check()):
+        if time.monotonic() > deadline:
+            raise LowwaterError(f"waited {seconds:.0f} s for {what}", hint=hint or "look at the services' logs")
+        each()
+        time.sleep(0.1)
+    return found

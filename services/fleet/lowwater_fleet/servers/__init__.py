@@ -1,0 +1,1 @@
+"""Real database servers for tests, benchmarks and the demo."""

@@ -1,0 +1,98 @@
+"""What an embedded database server keeps in its directory: its port and its home, chosen once, kept over restarts.
+
+`home`, where its data lies, is the directory itself, but for one case. A server refuses to run as root, so for root it
+runs as `nobody`, who has to pass through every directory above its data. A directory that `nobody` cannot reach
+(pytest's, below /tmp/pytest-of-root, is 0700) gets its home in one of our own below /tmp.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lowwater.errors import ConfigError
+from lowwater_fleet.runner.ports import free_port
+from lowwater_fleet.servers.plain_user import is_reachable
+
+HOMES = Path("/tmp")  # not TMPDIR, which may be the private directory of one user
+
+
+@dataclass(frozen=True)
+class _Identity:
+    port: int
+    home: str
+
+
+class ServerHome:
+    """`name`: of the server, in file names. `port`: 0 is the one that is kept, or a free one the first time."""
+
+    def __init__(self, directory: Path, name: str, port: int, is_running: Callable[[], bool]) -> None:
+        self.directory = directory
+        self._name = name
+        self._wanted_port = port
+        self._is_running = is_running
+        self._chosen_port: int | None = None
+        self._file = directory / f"{name}.json"
+
+    @property
+    def port(self) -> int:
+        return self._identity().port
+
+    @property
+    def path(self) -> Path:
+        return Path(self._identity().home)
+
+    @property
+    def is_kept(self) -> bool:
+        return self._file.exists()
+
+    def _identity(self) -> _Identity:
+        """What the directory holds, else what it will hold after the first start."""
+        if self._file.exists():
+            kept = _Identity(**json.loads(self._file.read_text()))
+            if self._wanted_port in (0, kept.port) or self._is_running():
+                return kept
+            return _Identity(self._wanted_port, kept.home)
+        if self._chosen_port is None:
+            self._chosen_port = self._wanted_port or free_port()
+        return _Identity(self._chosen_port, str(self.directory))
+
+    def keep(self) -> None:
+        identity = self._identity()
+        if not self._file.exists() and not is_reachable(self.directory):
+            identity = _Identity(identity.port, str(self._new()))
+        unfinished = self._file.with_suffix(".tmp")
+        unfinished.write_text(json.dumps(vars(identity)))
+        unfinished.replace(self._file)
+
+    def _new(self) -> Path:
+        home = Path(tempfile.mkdtemp(prefix=f"lowwater-{self._name}-", dir=HOMES))
+        home.chmod(0o755)  # the data inside is 0700
+        if not is_reachable(home):
+            home.rmdir()
+            raise ConfigError(f"the user of the server cannot enter {HOMES}", hint=f"chmod o+x {HOMES}")
+        return home
+
+    def remove(self, *ours: str) -> None:
+        """Of a directory that is not our own, only what is ours in it."""
+        if not self.is_kept:
+            return
+        if self.path != self.directory:
+            shutil.rmtree(self.path)
+        for name in ours:
+            if (self.directory / name).exists():
+                shutil.rmtree(self.directory / name)
+        self._file.unlink()
+
+    @contextmanager
+    def one_start_at_a_time(self) -> Iterator[None]:
+        """Two commands at once must not start two servers. The kernel's lock dies with its holder."""
+        with (self.directory / "start.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

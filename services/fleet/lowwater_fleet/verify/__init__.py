@@ -1,0 +1,1 @@
+"""The ordered topic and the lake, compared with the sources' own histories."""

@@ -1,0 +1,1 @@
+"""The merger without Kafka. Pure: no I/O, no clock."""

@@ -1,0 +1,1 @@
+"""Chunks of tables become files of the lake."""

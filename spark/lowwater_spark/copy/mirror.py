@@ -1,0 +1,86 @@
+"""What copies tell the ledger topic: an extractor learns from it which chunks have landed.
+
+It has a producer of its own beside the landing's, so that neither waits for the other. A record that comes twice, once
+from here and once when the landing repairs the topic, says the same twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowwater.kafka import topics
+from lowwater.kafka.producer import TransactionalProducer
+from lowwater.lake.chain.chain import Chain
+from lowwater.lake.chain.manifest import Kind
+from lowwater.records.codec import RecordCodec
+from lowwater.records.types import Aborted, Landed, Prepared
+from lowwater.runtime.config import KafkaConfig
+from lowwater.runtime.failpoints import fail_point
+from lowwater.runtime.times import now_us
+from lowwater_spark.ledger.attempts import read_notes
+from lowwater_spark.ledger.mirror import landed_record, read_ledger_of
+
+
+class CopyMirror:
+    """One group's. Whoever makes one fences its predecessor, and ends what that one left open."""
+
+    def __init__(self, kafka: KafkaConfig, codec: RecordCodec, group: str) -> None:
+        self._kafka = kafka
+        self._codec = codec
+        self._group = group
+        self._topic = topics.ledger(group)
+        self._producer = TransactionalProducer(kafka, f"lowwater.copy.{group}")
+        self._producer.init()
+        #: manifests up to here have been looked at
+        self._seen = 0
+        #: numbers of copies' manifests that are mirrored
+        self._mirrored: set[int] = set()
+
+    def _send(self, records: Sequence[Prepared | Landed | Aborted], point: str = "") -> None:
+        if not records:
+            return
+        self._producer.begin()
+        for record in records:
+            key = self._codec.key(f"{record.n:020}")
+            self._producer.produce(self._topic, key, self._codec.encode(record), 0)
+        self._producer.flush()
+        if point:
+            fail_point(point)
+        self._producer.commit()
+
+    def prepare(self, attempt: str, n: int) -> None:
+        self._send([Prepared(Kind.COPY, attempt, n, 0, 0, now_us())])
+        fail_point("copy.prepared")
+
+    def landed(self, chain: Chain) -> int:
+        """All manifests of copies that are not mirrored yet, also those of a predecessor that woke up; how many."""
+        found = [m for m in chain.log(self._seen + 1) if m.kind is Kind.COPY and m.n not in self._mirrored]
+        self._send([landed_record(manifest) for manifest in found], "copy.landed_produced")
+        self._mirrored.update(manifest.n for manifest in found)
+        self._seen = chain.head.n
+        return len(found)
+
+    def aborted(self, attempt: str, n: int, reason: str) -> None:
+        """Raises FencedError if another application has taken over since."""
+        self._send([Aborted(attempt, n, reason, now_us())])
+
+    def repair(self, chain: Chain) -> int:
+        """What a crash left open; how many records were missing.
+
+        An attempt is prepared before its manifest is written, so that one is not below the number it names first.
+        """
+        ledger = read_ledger_of(chain, self._kafka, self._codec, self._group)
+        begun = {p.attempt: p for p in ledger.open_attempts.values() if p.kind == Kind.COPY}
+        self._mirrored = ledger.numbers
+        self._seen = min((p.n for p in begun.values()), default=chain.head.n + 1) - 1
+        for manifest in chain.log(self._seen + 1) if begun else ():
+            begun.pop(manifest.attempt, None)
+        # noted before they are prepared: one without a note was decided, and swept
+        notes = {note.attempt: note for note in read_notes(chain.store)} if begun else {}
+        lost = [p for p in begun.values() if p.attempt not in notes or not notes[p.attempt].can_land_in(chain)]
+        count = self.landed(chain)
+        self._send([Aborted(p.attempt, p.n, "its chunks have landed, or were replaced", now_us()) for p in lost])
+        return count + len(lost)
+
+    def close(self) -> None:
+        self._producer.close()

@@ -1,0 +1,1 @@
+"""Micro-batches of the ordered topic become files of the lake."""

@@ -1,0 +1,1 @@
+"""Two phases: attempts write files, one manifest makes them count."""

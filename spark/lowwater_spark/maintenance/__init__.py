@@ -1,0 +1,1 @@
+"""Compaction, retention and sweep."""
