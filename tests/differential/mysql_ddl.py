@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.differential.mysql import MyTable
 
 COLUMN_NAMES = ("added", "Added2", "a", "b", "c", "v", "_seq", "x.y", "é", "_op")
-NO_KEY = (r"^StartRefusedError: no primary key: ",)
+NO_KEY = (r"^StartRefusedError: no primary key: ", r"^LogUnknownError: .* has lost its primary key")
 FOREIGN_KEYS = (
     r"^LogUnknownError: .* has a foreign key to .* now, whose actions change rows without the log",
     r"^LogUnknownError: rows of .* were changed, and by foreign keys, without the log, rows of ",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 from tests.integration.mysql.reading import Read, reading
-from tests.mysql import MARIADBS, MYSQLS, MysqlDatabase, run
+from tests.mysql import MARIADBS, MYSQLS, MysqlDatabase, connect, run
 
 from lowwater.errors import LogGapError, LogUnknownError, SourceLostError, StartRefusedError
 from lowwater_extractor.sources.mysql.position import Resume
@@ -151,6 +153,29 @@ def test_without_names_in_the_log_they_come_from_the_catalogue_or_the_source_sto
 def _xa(database: MysqlDatabase, name: str, row: str, *, ends: str = "") -> None:
     statements = [f"XA START '{name}'", f"INSERT INTO items VALUES {row}", f"XA END '{name}'", f"XA PREPARE '{name}'"]
     database.execute(*statements, *([f"XA {ends} '{name}'"] if ends else []))
+
+
+def test_xa_transaction_that_is_ended_without_the_log_makes_its_tables_stale(items: MysqlDatabase) -> None:
+    """MySQL commits what another session has prepared by ONE PHASE, and writes nothing; MariaDB refuses that."""
+    with reading(items) as read:
+        _xa(items, "quiet", "(7, 'g', 7)")
+        assert read.new() == []
+        with connect(items.server) as other:
+            if items.is_mariadb:
+                with pytest.raises(pymysql.Error):
+                    run(other, "XA COMMIT 'quiet' ONE PHASE")
+                # nothing of this is in the log
+                run(other, "SET sql_log_bin = 0")
+                run(other, "XA COMMIT 'quiet'")
+            else:
+                run(other, "XA COMMIT 'quiet' ONE PHASE")
+        deadline = time.monotonic() + 30
+        while f"{items.name}.items" not in read.stale:
+            assert time.monotonic() < deadline, "its table is not stale"
+            assert not read.poll()
+            read.stream.acknowledge(read.resumes)
+            time.sleep(0.01)
+        assert "XA" in read.reason(f"{items.name}.items")
 
 
 def test_xa_comes_at_its_commit_also_after_a_restart_in_between(items: MysqlDatabase) -> None:

@@ -22,7 +22,7 @@ from lowwater_extractor.sources.mysql.ddl import foreign_keys as fk
 from lowwater_extractor.sources.mysql.ddl.altered_tables import AlteredTables
 from lowwater_extractor.sources.mysql.ddl.apply import Ddl, Tables
 from lowwater_extractor.sources.mysql.ddl.parents import Parent
-from lowwater_extractor.sources.mysql.ddl.statements import Statement, What, classify
+from lowwater_extractor.sources.mysql.ddl.statements import Statement, What, Xid, classify
 from lowwater_extractor.sources.mysql.position import Ahead, Place, Resume, parse_gtids
 from lowwater_extractor.sources.mysql.relations import Relation
 from lowwater_extractor.sources.mysql.transaction_buffer import Group
@@ -122,6 +122,17 @@ class Assembler:
         assert self._group is None
         self.count += 1
 
+    @property
+    def held(self) -> frozenset[Xid]:
+        """XA transactions that are prepared, and whose end has not come."""
+        return self._xa.xids
+
+    def give_up(self, xid: Xid) -> None:
+        """The server has ended it, and its end is not in the log: whether its rows are there is not known."""
+        self.move_on()
+        for table in self._xa.take(xid).tables:
+            self.ddl.stale.add(table, Order(self.count, 1), f"XA {xid} was ended, and the log does not tell how")
+
     # -- feeding -----------------------------------------------------------------------------------------
 
     def feed_all(self, found: Iterable[bytes]) -> None:
@@ -168,6 +179,8 @@ class Assembler:
         if size < 0:
             self._rows(e, kind, end)
             return
+        if group.is_xa:
+            group.tables.add(relation.table.full_name)
         group.size += size
         if group.size > self._bytes_max:
             group.spill(self._space, self._bytes_max)
@@ -240,6 +253,8 @@ class Assembler:
             self._look_at_children(e, kind, at, end, group)
         if relation is None:
             return
+        if group.is_xa:
+            group.tables.add(relation.table.full_name)
         if kind in _WRITES:
             take = relation.inserts
         else:

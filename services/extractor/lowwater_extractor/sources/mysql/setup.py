@@ -19,6 +19,7 @@ from lowwater_extractor.sources.mysql.ddl.foreign_keys import (
     find_keys,
     is_done_by_server,
 )
+from lowwater_extractor.sources.mysql.ddl.statements import Xid
 from lowwater_extractor.sources.mysql.position import Ahead, Resume, file_number
 from lowwater_extractor.sources.mysql.server import Server, log_end, logged_only, read_from_now
 from lowwater_extractor.sources.mysql.types import Wanted
@@ -134,14 +135,21 @@ def begin(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> Res
 
 
 def _prepared(catalogue: DatabaseCatalogue, source: str) -> list[str]:
+    return sorted(map(str, prepared(catalogue, source) or ()))
+
+
+def prepared(catalogue: DatabaseCatalogue, source: str) -> frozenset[Xid] | None:
+    """XA transactions that the server has; None: this user may not ask."""
     try:
         rows = catalogue.ask("XA RECOVER")
     except SourceLostError:
         raise
     except SourceError as error:
         _log.warning("open XA transactions cannot be asked for", source=source, why=error.what)
-        return []
-    return [str(row[3]) for row in rows]
+        return None
+    # the two parts of an id come as one, in bytes, or as text where all of it is
+    named = [(format_, size, data if isinstance(data, bytes) else data.encode()) for format_, size, _, data in rows]
+    return frozenset(Xid(format_, data[:size], data[size:]) for format_, size, data in named)
 
 
 def go_on(resume: Resume, source: str, catalogue: DatabaseCatalogue, *, gtids: bool) -> None:

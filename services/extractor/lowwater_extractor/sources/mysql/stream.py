@@ -25,9 +25,10 @@ from lowwater_extractor.sources.mysql.ddl.apply import Ddl, Keys
 from lowwater_extractor.sources.mysql.position import Place, Resume
 from lowwater_extractor.sources.mysql.relations import RelationMaker
 from lowwater_extractor.sources.mysql.server import log_end
-from lowwater_extractor.sources.mysql.setup import AHEAD, ahead_of, wanted_of
+from lowwater_extractor.sources.mysql.setup import AHEAD, ahead_of, prepared, wanted_of
 from lowwater_extractor.sources.mysql.wire.charsets import Decoders
 from lowwater_extractor.sources.mysql.wire.replication import Replication
+from lowwater_extractor.sources.mysql.xa import EndedWithoutLog
 from lowwater_extractor.spill import SpillSpace
 
 #: so often the mark of an idle server moves on
@@ -75,6 +76,7 @@ class MysqlStream:
         self._keys_end: Place | None = self._ask_end()
         #: when a copy of each table that foreign keys change was planned last
         self._planned: dict[str, float] = {}
+        self._ended = EndedWithoutLog()
         self._is_empty = False
         #: where the server's log ended when it was asked last
         self._server_end: Place | None = None
@@ -160,7 +162,16 @@ class MysqlStream:
             if is_due and not self._assembler.committed and not self._assembler.names and not self._ahead:
                 self._moved_at = now
                 self._assembler.move_on()
+                self._look_for_xa()
                 self._resume = self._assembler.resume.pack()
+
+    def _look_for_xa(self) -> None:
+        """At the end of the log: those that are held must be prepared, or their end must come."""
+        held = self._assembler.held
+        for xid in self._ended.found(held, self._has_passed):
+            self._assembler.give_up(xid)
+        if held and (there := prepared(self._catalogue, self._source)) is not None:
+            self._ended.ask(held, there, self._ask_end())
 
     def _ask_end(self) -> Place:
         return log_end(self._catalogue.connection, self._catalogue.server, self._source)

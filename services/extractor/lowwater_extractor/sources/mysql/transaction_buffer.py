@@ -11,7 +11,7 @@ from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 
 class Group:
     __slots__ = ("frames", "gtid", "is_begun", "is_covered", "is_idle", "is_standalone", "is_xa", "large", "size",
-                 "stale", "ts_us")  # fmt: skip
+                 "stale", "tables", "ts_us")  # fmt: skip
 
     def __init__(self, found: Gtid, *, is_covered: bool = False) -> None:
         self.gtid = found.gtid
@@ -26,6 +26,8 @@ class Group:
         #: bytes of `frames`
         self.size = 0
         self.large: Rows | None = None
+        #: of an XA transaction: the tables that it changes
+        self.tables: set[str] = set()
         #: tables whose rows it changes without saying which, and why
         self.stale: dict[str, str] = {}
 
@@ -72,4 +74,5 @@ class Group:
         made = Group(Gtid(self.gtid, self.ts_us), is_covered=self.is_covered)
         if held is not None:
             made.frames, made.size, made.large, made.stale = held.frames, held.size, held.large, held.stale
+            made.tables = held.tables
         return made

@@ -3,14 +3,19 @@
 Held rows are not durable anywhere but in the server's log. So the position keeps, beside the place to go on from, the
 place to go back to: in front of the oldest XA PREPARE that is still open. After a restart the log is read from there,
 and what lies before the position itself counts only for XA.
+
+A server may end one without a word in its log: `XA COMMIT … ONE PHASE` of what another session prepared (seen on MySQL
+9.7). So those that are held are looked for among the server's own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from lowwater.errors import LogGapError
+from lowwater_extractor.sources.mysql.ddl.statements import Xid
 from lowwater_extractor.sources.mysql.position import Place
 from lowwater_extractor.sources.mysql.transaction_buffer import Group
 
@@ -28,6 +33,13 @@ class HeldTransactions:
         self._leaves_out = leaves_out
         #: in the order of their XA PREPAREs
         self._held: dict[Any, _Held] = {}
+
+    @property
+    def xids(self) -> frozenset[Any]:
+        return frozenset(self._held)
+
+    def take(self, xid: object) -> Group:
+        return self._held.pop(xid).group
 
     def hold(self, xid: object, group: Group, place: Place) -> None:
         self._held[xid] = _Held(group, place)
@@ -61,3 +73,23 @@ class HeldTransactions:
                 source=self._source, thread=1,
                 hint="was the log purged? reset the source's position, its tables are copied anew",
             )  # fmt: skip
+
+
+class EndedWithoutLog:
+    """Finds held transactions that the server has ended without telling its log. Decides only, does no I/O."""
+
+    def __init__(self) -> None:
+        self._missing: frozenset[Xid] = frozenset()
+        self._log_end: Place | None = None
+
+    def ask(self, held: frozenset[Xid], prepared: frozenset[Xid], log_end: Place) -> None:
+        """`prepared`: those that the server has; `log_end`: where its log ended after it was asked for them."""
+        if self._log_end is None and (missing := held - prepared):
+            self._missing, self._log_end = missing, log_end
+
+    def found(self, held: frozenset[Xid], has_passed: Callable[[Place], bool]) -> frozenset[Xid]:
+        """Those whose end is not in the log up to where it must be. `has_passed`: all up to this place was read."""
+        if self._log_end is None or not has_passed(self._log_end):
+            return frozenset()
+        self._log_end = None
+        return self._missing & held
