@@ -100,6 +100,10 @@ STALE: dict[str, tuple[str, str, set[str]]] = {
         TWO, """ALTER TABLE t ALTER n SET NOT NULL; CREATE UNIQUE INDEX i ON t (n);
                 ALTER TABLE t REPLICA IDENTITY USING INDEX i""", {"t"},
     ),
+    "a label of an enum renamed and back": (
+        TYPES, "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'; ALTER TYPE mood RENAME VALUE 'fine' TO 'ok'",
+        {"t", "u", "v"},
+    ),
     "a label of an enum renamed": (TYPES, "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'", {"t", "u", "v"}),
     "an attribute added to a composite type": (TYPES, "ALTER TYPE pair ADD ATTRIBUTE c int", {"v"}),
     "taken out of the publication": (TWO, "ALTER PUBLICATION lowwater_conformance DROP TABLE t", {"t"}),

@@ -208,15 +208,21 @@ class Tables:
             self.find(name)
 
     def _altered(self, name: str, before: str, sql: str, change_id: int) -> None:
-        """A column that is dropped and added again would show its old values in rows that were not written since."""
+        """Rows that were not written since would show wrong values: of a column that came with a default, of one that
+        has another name now, or of one that was dropped and is added again."""
         if not self._config.wants(f"{NAMESPACE}.{name}"):
             return
-        was, now = ({c.name for c in self._definitions.definition(name, text).cells} for text in (before, sql))
+        was, now = ({c.name: c for c in self._definitions.definition(name, text).cells} for text in (before, sql))
+        added, lost = now.keys() - was.keys(), was.keys() - now.keys()
         gone = self._dropped.get(name, set())
-        if again := sorted(gone & (now - was)):
+        if added and lost:
+            self.mark_stale(name, change_id, f"columns were renamed: {', '.join(sorted(lost))}")
+        elif again := sorted(gone & added):
             self.mark_stale(name, change_id, f"columns of these names were dropped before: {', '.join(again)}")
-        if (was - now) - gone:
-            self._dropped[name] = gone | (was - now)
+        elif filled := sorted(column for column in added if now[column].is_filled):
+            self.mark_stale(name, change_id, f"columns came with values for old rows: {', '.join(filled)}")
+        if lost - gone:
+            self._dropped[name] = gone | lost
             self.notes[_DROPPED + name] = json.dumps(sorted(self._dropped[name])).encode()
 
     def _set(self, name: str, sql: str | None, change_id: int, *, is_logged: bool = False) -> None:

@@ -45,7 +45,8 @@ SELECT c.oid, c.relfilenode, coalesce((SELECT max(r.oid) FROM pg_publication_rel
     ON p.oid = r.prpubid WHERE r.prrelid = c.oid AND p.pubname = ANY(%s)), 0)
 FROM pg_class c WHERE c.oid = ANY(%s::oid[])"""
 
-#: all types that the given ones are made of, with themselves
+#: all types that the given ones are made of, with themselves. Labels with the transaction that has written them: one
+#: that has its old name again had another one for a time
 _TYPES = """
 WITH RECURSIVE used(oid) AS (
     SELECT unnest(%s::oid[])
@@ -62,7 +63,8 @@ SELECT t.oid, t.typrelid, ARRAY[t.typbasetype, t.typelem]
                  FROM pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped), ''),
        coalesce((SELECT array_agg(a.atttypid) FROM pg_attribute a
                  WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped), '{}'),
-       coalesce((SELECT array_agg(e.oid::text || '=' || e.enumlabel) FROM pg_enum e WHERE e.enumtypid = t.oid), '{}')
+       coalesce((SELECT array_agg(e.oid || '=' || e.xmin || '=' || e.enumlabel)
+                 FROM pg_enum e WHERE e.enumtypid = t.oid), '{}')
 FROM used u JOIN pg_type t ON t.oid = u.oid"""
 
 #: of each table one number that stands for all that `read_facts` would look at, the same as long as none of it changes.
@@ -101,7 +103,7 @@ SELECT (SELECT sum(print) || '/' || count(*) FROM prints),
     concat_ws('/',
         (SELECT sum(hashint8extended(hash_record_extended(ROW(p.oid, p.xmin), 0), 0)) FROM pg_catalog.pg_publication p
          WHERE p.pubname = ANY({publications})),
-        (SELECT sum(hashint8extended(hash_record_extended(ROW(e.oid, e.enumlabel), 0), 0)) FROM pg_catalog.pg_enum e),
+        (SELECT sum(hashint8extended(hash_record_extended(ROW(e.oid, e.xmin), 0), 0)) FROM pg_catalog.pg_enum e),
         (SELECT sum(hashint8extended(hash_record_extended(ROW(a.attrelid, a.attnum, a.xmin), 0), 0))
          FROM pg_catalog.pg_attribute a
          WHERE a.attrelid = ANY({types}::oid[]))),
