@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PLACES = ("shared", "services/extractor", "services/merger", "spark", "services/control")
 
 _TITLES = {
-    "lowwater.metrics": "Every service",
+    "lowwater.status.metrics": "Every service",
     "lowwater_extractor.metrics": "Extractor",
     "lowwater_merger.metrics": "Merger",
     "lowwater_spark.metrics": "Spark: landing and copies",

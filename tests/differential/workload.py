@@ -58,6 +58,11 @@ class TableState:
 State = Mapping[str, TableState]
 
 
+def _is_same(before: TableState | None, now: TableState | None) -> bool:
+    """Rows may be equal, and have other types: a number, and JSON that is one."""
+    return before == now and (before is None or now is None or before.from_lake == now.from_lake)
+
+
 class History:
     """What every table held at each marker.
 
@@ -79,7 +84,7 @@ class History:
             markers, states = self._of.setdefault(table, ([], []))
             now = state.get(table)
             # kinds give the same object again for what did not change
-            if not states or (states[-1] is not now and states[-1] != now):
+            if not states or (states[-1] is not now and not _is_same(states[-1], now)):
                 markers.append(marker)
                 states.append(now)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -78,6 +79,14 @@ def test_inside_a_step_only_tables_that_it_did_not_change_are_known() -> None:
     history.record(2, {"t": _state((1, "b")), "u": _state((1, "x"))})
     assert history.at("t", 1) is None
     assert history.at("u", 1) == _state((1, "x"))
+
+
+def test_a_column_of_another_type_is_another_state_though_its_values_are_equal() -> None:
+    history = History()
+    number, text = _state((1, 1)), replace(_state((1, 1)), from_lake=(int, int))
+    history.record(0, {"t": number})
+    history.record(2, {"t": text})
+    assert history.at("t", 2) is text
 
 
 def test_a_dropped_table_is_not_known() -> None:
