@@ -311,7 +311,7 @@ class Run:
                 equal.add(table)
                 self.report.tables_compared += 1
             for table in self._history.tables():
-                if table not in equal and self.kind.is_dropped(table):
+                if table not in self._state and self.kind.is_dropped(table):
                     self._look_at_dropped(table)
             if refusal := self._refusal(self.fleet.errors()):
                 refusals.append(refusal)

@@ -324,6 +324,31 @@ def test_stale_table_is_named_at_once_and_copied_when_the_marks_are_there() -> N
     assert not session.copies.pending_stale, "its copy began after that"
 
 
+def test_a_view_from_before_its_table_became_stale_once_more_is_not_what_it_is_copied_by() -> None:
+    """Such a copy is never readable, and no other one would be planned."""
+
+    class Snapshot(Database):
+        """Its view is asked for, and shows the table as of that moment some steps later."""
+
+        def begin_view(self, tables: Sequence[str]) -> View:
+            view = View()
+            view._left = [PlannedTable(TABLE, Order.mark(self.mark), [(b"1..", 10)])]
+            plan, waits = view.plan, [True]
+            view.plan = lambda tables_max: [] if waits.pop() and not waits.append(False) else plan(tables_max)  # type: ignore
+            return view
+
+    database, landed = Snapshot(), Landed()
+    session = Session(database, landed)
+    database.mark = 5
+    assert session.step() == []
+    session.copies.look_at_stale({"n.t": StaleTable(Order(9, 1), "altered")}, Order.mark(9))
+    database.mark = 9
+    assert session.step() == [], "the view of 5"
+    assert session.step() == [], "another one is asked for"
+    (chunk,) = session.step()
+    assert chunk.low == Order.mark(9)
+
+
 def test_stale_goes_into_the_first_unpublished_transaction_of_each_thread() -> None:
     def transaction(thread: int, scn: int) -> SourceTransaction:
         return SourceTransaction(thread, f"t{scn}", Order(scn, 1), 0, [(b"h", b"x")], 2, 1)

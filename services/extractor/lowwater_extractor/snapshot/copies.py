@@ -279,9 +279,10 @@ class Copies:
         for open_ in self._views:
             # a table that is not wanted any more was cancelled after the view had been asked for it
             found_tables = open_.view.plan(TABLES_PER_STEP)
-            # one that is altered since the view was asked for it is left to another view
-            open_.waiting -= {planned.table.full_name for planned in found_tables} & is_early
-            tables = [p for p in found_tables if p.table.full_name in self._wanted.keys() - is_early]
+            # one that is altered since the view was asked for it, or has become stale, is left to another view
+            is_late = is_early | {p.table.full_name for p in found_tables if self._was_stale_after(p, mark)}
+            open_.waiting -= {planned.table.full_name for planned in found_tables} & is_late
+            tables = [p for p in found_tables if p.table.full_name in self._wanted.keys() - is_late]
             self._encoders.announce([self._encoders.versioned(planned.table) for planned in tables if planned.chunks])
             for planned in tables:
                 name = planned.table.full_name
@@ -290,6 +291,11 @@ class Copies:
         cancelled, self._cancelled = self._cancelled, []
         found += [self._closing(copy) for copy in cancelled]
         return found + [self._closing(self.copies.pop(table)) for table in given_up]
+
+    def _was_stale_after(self, planned: PlannedTable, mark: Order) -> bool:
+        """A copy that begins before that could never be readable."""
+        stale = self._stale.get(planned.table.full_name, ORDER_MIN)
+        return bool(planned.chunks) and (mark if planned.at is None else planned.at) < stale
 
     def _gone(self, open_: _Open, table: str) -> list[Chunk]:
         _log.warning("there is no such table to copy", source=self._name, table=table)
