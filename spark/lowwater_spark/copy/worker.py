@@ -1,6 +1,6 @@
 """Copies beside the landing: a thread with a chain and a producer of its own, and Spark's tasks in a pool of their own.
 
-The chunks topics are the plan, the chain says what has landed; `copy_session.py` copies what lies between.
+The chunks topics are the plan, the chain says what has landed; `session.py` copies what lies between.
 """
 
 from __future__ import annotations
