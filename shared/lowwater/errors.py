@@ -8,8 +8,7 @@
     │   ├── BusDoubtError           the result of a Kafka transaction is not known: start anew
     │   ├── BusFatalError           the client cannot go on
     │   ├── BusRefusedError         Kafka does not take us: SASL, TLS or an ACL
-    │   ├── TopicMissingError       a topic is not there, or not yet
-    │   └── HangingTransactionError an open Kafka transaction hides the end of a topic
+    │   └── TopicMissingError       a topic is not there, or not yet
     ├── CodecError                  a value does not fit its type, bytes do not fit their schema
     │   └── SchemaError             a schema is unknown or contradicts itself
     ├── DataGoneError               what a reader needs was deleted
@@ -116,10 +115,6 @@ class BusRefusedError(BusError):
 
 
 class TopicMissingError(BusError):
-    pass
-
-
-class HangingTransactionError(BusError):
     pass
 
 

@@ -68,7 +68,7 @@ class Extractor:
         self.position = Position()
         #: the highest clock ever sent, whoever knows of it
         self.clock_max_us = 0
-        self._commits_seen: set[str] = set()
+        self._commits_seen: set[bytes] = set()
         self._batch: list[Published] = []
         self._lwn_step = 0 if lwn_scn_is_mark else 1
 
@@ -115,7 +115,7 @@ class Extractor:
         if unfinished is not None and self.rng.random() < 0.4:
             transaction = unfinished.transaction
             # other bytes for what somebody may have seen whole would be a contradiction, not a repeat
-            if transaction.key not in self._commits_seen:
+            if CODEC.key(transaction.key) not in self._commits_seen:
                 transaction.version += 1
 
     # -- one batch ---------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Extractor:
             for published in records[:seen]:
                 self.topic.append(number, published.key, published.value, published.commit)
                 if published.commit is not None:
-                    self._commits_seen.add(CODEC.key_text(published.key))
+                    self._commits_seen.add(published.key)
             if seen > len(records):
                 self.topic.append(number, CODEC.key(self.topic.source), CODEC.encode(mark), mark)
         self.topic.end_transaction()

@@ -136,12 +136,6 @@ class RecordCodec:
     def key(self, name: str) -> bytes:
         return self._key_header + text(name)
 
-    def key_text(self, key: bytes) -> str:
-        if key[:HEADER_SIZE] != self._key_header:
-            raise SchemaError(f"a key of schema {schema_id_of(key)}, not of ours")
-        size, at = read_long(key, HEADER_SIZE)
-        return key[at : at + size].decode()
-
     def encode(self, record: Any) -> bytes:
         fast = _FAST.get(type(record))
         body: bytes = fast(record) if fast else generic.encode(record)

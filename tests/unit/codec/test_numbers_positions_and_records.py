@@ -138,11 +138,6 @@ def test_every_record_comes_back_as_it_was_written(record: type, data: st.DataOb
     assert CODEC.decode(value, record) == written
 
 
-@given(text)
-def test_a_key_comes_back(name: str) -> None:
-    assert CODEC.key_text(CODEC.key(name)) == name
-
-
 def test_another_record_than_expected_is_named() -> None:
     with pytest.raises(SchemaError, match="expected Mark, found Abandon"):
         CODEC.decode(CODEC.encode(Abandon("t", 1)), Mark)

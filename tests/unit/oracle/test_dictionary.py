@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lowwater.codec.table import Kind
 from lowwater.errors import ConfigError, LogUnknownError, StartRefusedError
@@ -59,15 +57,6 @@ class TestVersions:
         dictionary.add(again)
         assert len(dictionary) == 1
         assert dictionary.find(3, 70, 10) is again
-
-    @settings(deadline=None)
-    @given(st.lists(st.integers(0, 50), min_size=1, max_size=10, unique=True), st.integers(0, 60))
-    def test_what_is_forgotten_is_never_asked_for(self, scns: list[int], before: int) -> None:
-        dictionary = Dictionary(table(from_scn=scn) for scn in scns)
-        want = {scn: dictionary.find(3, 70, scn) for scn in range(before, 61)}
-        dictionary.forget_before(before)
-        assert {scn: dictionary.find(3, 70, scn) for scn in range(before, 61)} == want
-        assert len(dictionary) <= 1 + sum(scn > before for scn in scns)
 
 
 class TestTables:

@@ -21,6 +21,7 @@ from tests.oracle_logs import (
     undone,
     vector,
 )
+from tests.unit.oracle.plain_vectors import unpack_vector
 
 from lowwater.errors import LogCorruptError, LogUnknownError, MarkBrokenError
 from lowwater_extractor.sources.oracle.redo import opcodes
@@ -41,7 +42,6 @@ from lowwater_extractor.sources.oracle.redo.codes import (
 from lowwater_extractor.sources.oracle.redo.events import Captured, Event, EventMaker, Lwn
 from lowwater_extractor.sources.oracle.redo.layout import UNDO_HEAD, UNDO_MIDDLE, UNDO_TAIL, Format
 from lowwater_extractor.sources.oracle.redo.scan import Damage, Payload, find_lwns
-from lowwater_extractor.sources.oracle.redo.vectors import unpack_vector
 
 XID = (10, 12, 572)
 NUMBER = CONTAINER << 64 | 10 << 48 | 12 << 32 | 572

@@ -10,15 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.oracle_logs import CONTAINER, IDENTITY, OBJECT, real_logs
-from tests.unit.oracle.test_scan import Walked, one_by_one
-
-from lowwater_extractor.sources.oracle.redo.blocks import are_good, find_bad, fold, rows
-from lowwater_extractor.sources.oracle.redo.codes import BEGIN, COMMIT, FLAG_SYSTEM, HEAD, ROW
-from lowwater_extractor.sources.oracle.redo.events import Captured, Event, Lwn
-from lowwater_extractor.sources.oracle.redo.files import LogDirectories
-from lowwater_extractor.sources.oracle.redo.layout import Format, Place
-from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
-from lowwater_extractor.sources.oracle.redo.vectors import (
+from tests.unit.oracle.plain_vectors import (
     Record,
     Vector,
     Xid,
@@ -30,6 +22,14 @@ from lowwater_extractor.sources.oracle.redo.vectors import (
     unpack_vector,
     unpack_vectors,
 )
+from tests.unit.oracle.test_scan import Walked, one_by_one
+
+from lowwater_extractor.sources.oracle.redo.blocks import are_good, find_bad, fold, rows
+from lowwater_extractor.sources.oracle.redo.codes import BEGIN, COMMIT, FLAG_SYSTEM, HEAD, ROW
+from lowwater_extractor.sources.oracle.redo.events import Captured, Event, Lwn
+from lowwater_extractor.sources.oracle.redo.files import LogDirectories
+from lowwater_extractor.sources.oracle.redo.layout import Format, Place
+from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
 
 FORM = Format()
 

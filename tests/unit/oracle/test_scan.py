@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracle_logs import MadeLog, MadeLwn, MadeRecord, filler, record, seal, vector
+from tests.unit.oracle.plain_vectors import unpack_record, unpack_vectors
 
 from lowwater_extractor.sources.oracle.redo.blocks import Bytes, rows
 from lowwater_extractor.sources.oracle.redo.layout import Format
@@ -22,7 +23,6 @@ from lowwater_extractor.sources.oracle.redo.scan import (
     walk_records,
 )
 from lowwater_extractor.sources.oracle.redo.vector_columns import Wanted, pick_vectors
-from lowwater_extractor.sources.oracle.redo.vectors import unpack_record, unpack_vectors
 
 FORM = Format()
 ROOM = FORM.payload

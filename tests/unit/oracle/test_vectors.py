@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracle_logs import OBJECT, begin, commit, undo, undone, vector
-
-from lowwater_extractor.sources.oracle.redo.layout import Format
-from lowwater_extractor.sources.oracle.redo.vectors import (
+from tests.unit.oracle.plain_vectors import (
     Ddl,
     Undo,
     Xid,
@@ -22,6 +20,8 @@ from lowwater_extractor.sources.oracle.redo.vectors import (
     unpack_vector,
     unpack_vectors,
 )
+
+from lowwater_extractor.sources.oracle.redo.layout import Format
 
 XID = (10, 12, 572)
 FORMS = [Format("<"), Format(">")]

@@ -200,18 +200,6 @@ class Dictionary:
             by_table[(version.container, version.object_id)] = version
         return list(by_table.values())
 
-    def forget_before(self, scn: int) -> None:
-        """Versions that no change at or above `scn` can have."""
-        keep: list[TableVersion] = []
-        for version in self._versions:
-            found = self._by_object[(version.container, version.object_id)][0]
-            after = bisect_right(found, version.from_scn)
-            if after >= len(found) or found[after] > scn:
-                keep.append(version)
-        self._by_object, self._versions = {}, []
-        for version in keep:
-            self.add(version)
-
     def __iter__(self) -> Iterator[TableVersion]:
         return iter(sorted(self._versions, key=lambda v: (v.container, v.object_id, v.from_scn)))
 

@@ -1,4 +1,4 @@
-"""One record's vectors, and the fields of those that carry transactions. The scan needs none of it."""
+"""Vectors of one record, and the fields of those that carry transactions: what the scan is compared with."""
 
 from __future__ import annotations
 
