@@ -11,6 +11,7 @@ from tests.integration.postgres.reading import Read, reading
 from tests.postgres import Database
 
 from lowwater_extractor.sources.postgres.catalogue_watch import digest
+from lowwater_extractor.sources.postgres.stream import PostgresStream
 
 PARTS = """
     CREATE TABLE p (id int PRIMARY KEY, n int) PARTITION BY RANGE (id);
@@ -278,6 +279,28 @@ def test_a_column_that_rows_were_written_with_and_that_is_gone_since_makes_its_t
         while not read.poll():
             pass
         assert "public.t" in read.stale
+
+
+def test_a_table_that_comes_while_the_publication_is_changed_is_captured(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the look that the publication is kept to, and before the one that is compared."""
+    run(database, TWO)
+    with reading(database) as read:
+        read.new()
+        assert isinstance(read.stream, PostgresStream)
+        watch = read.stream._watch
+        follow = watch._follow
+
+        def follow_and_make(look: Any) -> bool:
+            is_changed = follow(look)
+            if is_changed:
+                run(database, "CREATE TABLE IF NOT EXISTS late (id int PRIMARY KEY)")
+            return is_changed
+
+        monkeypatch.setattr(watch, "_follow", follow_and_make)
+        run(database, "CREATE TABLE early (id int PRIMARY KEY)")
+        read.wait_until_stale("early", "late")
 
 
 def test_a_table_made_again_is_captured_within_the_session(database: Database) -> None:

@@ -278,6 +278,9 @@ class Watch:
                 source=self._source,
                 hint=f"ALTER PUBLICATION {publications.main} ADD TABLE …; then resume the source: it is copied again",
             )
+        if self._config.manage_publication:
+            # made between the look that the publication was kept to and this one: the next one finds it
+            self._again |= {table.oid for table in look.facts.tables if table.name in missing}
         return [table for table in look.facts.tables if table.name not in missing]
 
     def _refuse_unlogged(self, facts: Facts) -> None:
