@@ -1,4 +1,4 @@
-"""Operators' words, each as a change of a control record. Pure: the command line and the API write them."""
+"""Operators' commands, each as a change of a control record. Pure: the command line and the API write them."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ class MysqlStream:
         self._replication = Replication(config, source, server, resume.start)
         self._resume = resume.pack()
         self._keys = keys or Keys()
-        #: where the log ended after the catalogue was asked for its foreign keys
-        self._keys_end: Place | None = self._ask_end()
+        #: where the log ended after the catalogue was asked for its foreign keys; none: it had all that were noted
+        self._keys_end: Place | None = self._ask_end() if self._keys.known.has_gone else None
         #: when a copy of each table that foreign keys change was planned last
         self._planned: dict[str, float] = {}
         self._ended = EndedWithoutLog()

@@ -174,6 +174,10 @@ class ForeignKeys:
         self._gone = {_moved(key, old, new) for key in self._gone}
         self._replace(_moved(key, old, new) for key in self)
 
+    @property
+    def has_gone(self) -> bool:
+        return bool(self._gone)
+
     def forget_gone(self) -> None:
         """The log has been read up to where the catalogue was asked."""
         if self._gone:
