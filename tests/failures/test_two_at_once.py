@@ -78,7 +78,10 @@ def test_merger_stopped_across_the_take_over_and_woken(new_fleet: NewFleet) -> N
 def test_merger_that_wakes_in_the_middle_of_a_spooled_transaction_writes_into_no_file_of_its_successor(
     new_fleet: NewFleet,
 ) -> None:
-    """Both have a part of the same transaction on the same disk, under the same names."""
+    """Both have a part of the same transaction on the same disk, under the same names.
+
+    The other thread is silent until both have one: a merger that has released the transaction has no file left.
+    """
     fleet = new_fleet(
         source={"batch": {"count_max": 200, "milliseconds_max": 10}},
         group={"memory_bytes_max": 1 << 16, "progress_seconds": 1.0, "delete_seconds": 0.3},
@@ -94,7 +97,6 @@ def test_merger_that_wakes_in_the_middle_of_a_spooled_transaction_writes_into_no
     for number in range(12_000):
         cluster.insert(large, "BANK.ACCOUNTS", (100_000 + number, 0, 0, 5))
     cluster.commit(large)
-    cluster.heartbeat()
 
     def spooled(service: Service) -> float:
         return metric(service, "lowwater_merger_spooled_bytes", group=fleet.group) or 0.0
@@ -105,6 +107,7 @@ def test_merger_that_wakes_in_the_middle_of_a_spooled_transaction_writes_into_no
     second = fleet.merger()
     directories = fleet.directory / "spool"
     wait_until("the second one has spooled", lambda: len(list(directories.glob("*/*.spool"))) >= 2)
+    cluster.heartbeat()
     os.kill(first.process.pid, signal.SIGCONT)
     work.run()
     fleet.wait_for_all()
