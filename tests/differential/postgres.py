@@ -31,7 +31,7 @@ SELECT n.nspname, c.relname, c.relkind::text, c.oid, a.attnum, c.relfilenode, a.
        CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
        format_type(a.atttypid, a.atttypmod), a.attgenerated <> '',
        coalesce(array_position(string_to_array(i.indkey::text, ' ')::int2[], a.attnum), 0), i.indimmediate,
-       a.attnotnull, {_IS_TOLD}
+       a.attnotnull, c.relpersistence = 'p' AND {_IS_TOLD}
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_type t ON t.oid = a.atttypid
@@ -225,7 +225,7 @@ class Postgres(PostgresSteps):
                 _,
             ) = row
             if f"{schema}.{name}" in untold:
-                continue  # not captured: the source leaves it out, or says that it cannot go on
+                continue  # not captured (unlogged, without identity): left out, or the source says that it cannot go on
             table = tables.setdefault(f"{schema}.{name}", PgTable(schema, name, relkind, oid))
             columns = made.setdefault(f"{schema}.{name}", [])
             if column is None:
