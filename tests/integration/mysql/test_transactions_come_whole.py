@@ -155,20 +155,41 @@ def _xa(database: MysqlDatabase, name: str, row: str, *, ends: str = "") -> None
     database.execute(*statements, *([f"XA {ends} '{name}'"] if ends else []))
 
 
+def _commit_without_log(items: MysqlDatabase, xid: str) -> None:
+    with connect(items.server) as other:
+        if items.is_mariadb:
+            with pytest.raises(pymysql.Error):
+                run(other, f"XA COMMIT '{xid}' ONE PHASE")
+            run(other, "SET sql_log_bin = 0")
+            run(other, f"XA COMMIT '{xid}'")
+        else:
+            run(other, f"XA COMMIT '{xid}' ONE PHASE")
+
+
+def test_tables_of_an_xa_transaction_that_was_ended_without_the_log_are_stale_before_later_transactions(
+    items: MysqlDatabase,
+) -> None:
+    with reading(items) as read:
+        _xa(items, "quiet", "(7, 'g', 7)")
+        assert read.new() == []
+        _xa(items, "other", "(9, 'i', 9)")
+        _commit_without_log(items, "quiet")
+        items.execute("XA ROLLBACK 'other'", "INSERT INTO items VALUES (8, 'h', 8)")
+        deadline = time.monotonic() + 30
+        while not (found := read.poll()):
+            assert time.monotonic() < deadline, "nothing has come"
+            assert f"{items.name}.items" not in read.stale
+            time.sleep(0.01)
+        assert [transaction.count for transaction in found] == [1]
+        assert "XA" in read.reason(f"{items.name}.items")
+
+
 def test_xa_transaction_that_is_ended_without_the_log_makes_its_tables_stale(items: MysqlDatabase) -> None:
     """MySQL commits what another session has prepared by ONE PHASE, and writes nothing; MariaDB refuses that."""
     with reading(items) as read:
         _xa(items, "quiet", "(7, 'g', 7)")
         assert read.new() == []
-        with connect(items.server) as other:
-            if items.is_mariadb:
-                with pytest.raises(pymysql.Error):
-                    run(other, "XA COMMIT 'quiet' ONE PHASE")
-                # nothing of this is in the log
-                run(other, "SET sql_log_bin = 0")
-                run(other, "XA COMMIT 'quiet'")
-            else:
-                run(other, "XA COMMIT 'quiet' ONE PHASE")
+        _commit_without_log(items, "quiet")
         deadline = time.monotonic() + 30
         while f"{items.name}.items" not in read.stale:
             assert time.monotonic() < deadline, "its table is not stale"

@@ -128,10 +128,13 @@ class Assembler:
         return self._xa.xids
 
     def give_up(self, xid: Xid) -> None:
-        """The server has ended it, and its end is not in the log: whether its rows are there is not known."""
-        self.move_on()
+        """The server has ended it, and its end is not in the log: whether its rows are there is not known.
+
+        Its tables are stale up to the next group, which is written after that: a copy of them is right if its view is
+        behind this group, or behind `move_on`.
+        """
         for table in self._xa.take(xid).tables:
-            self.ddl.stale.add(table, Order(self.count, 1), f"XA {xid} was ended, and the log does not tell how")
+            self.ddl.stale.add(table, Order(self.count + 1, 0), f"XA {xid} was ended, and the log does not tell how")
 
     # -- feeding -----------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.mysql.config import MysqlConfig
 from lowwater_extractor.sources.mysql.ddl.altered_tables import AlteredTables
 from lowwater_extractor.sources.mysql.ddl.apply import Ddl, Keys
+from lowwater_extractor.sources.mysql.ddl.statements import Xid
 from lowwater_extractor.sources.mysql.position import Place, Resume
 from lowwater_extractor.sources.mysql.relations import RelationMaker
 from lowwater_extractor.sources.mysql.server import log_end
@@ -33,6 +34,11 @@ from lowwater_extractor.spill import SpillSpace
 
 #: so often the mark of an idle server moves on
 MOVE_SECONDS = 1.0
+#: how much of the log is read, and for how long, before transactions are handed over while an XA transaction's end is
+#: looked for in it
+XA_WAIT_BYTES_MAX = 32 << 20
+XA_WAIT_SECONDS_MAX = 2.0
+XA_WAIT_SECONDS = 0.02
 
 
 class MysqlStream:
@@ -77,6 +83,7 @@ class MysqlStream:
         #: when a copy of each table that foreign keys change was planned last
         self._planned: dict[str, float] = {}
         self._ended = EndedWithoutLog()
+        self._may_ask_for_xa = True
         self._is_empty = False
         #: where the server's log ended when it was asked last
         self._server_end: Place | None = None
@@ -105,13 +112,45 @@ class MysqlStream:
             return self._polled(self._assembler.count)
         before = self._assembler.count
         if THREAD not in held:
-            found, self._is_empty = self._replication.receive(self._config.read_bytes)
-            if found:
-                self._assembler.feed_all(found)
-                self._check_file()
-                self._resume = self._assembler.resume.pack()
+            self._read()
+            self._check_xa_before_handing_over()
         self._look_after()
         return self._polled(before)
+
+    def _read(self) -> int:
+        """The number of bytes that have come."""
+        found, self._is_empty = self._replication.receive(self._config.read_bytes)
+        if found:
+            self._assembler.feed_all(found)
+            self._check_file()
+            self._resume = self._assembler.resume.pack()
+        return sum(map(len, found))
+
+    def _check_xa_before_handing_over(self) -> None:
+        """The tables of an XA transaction that was ended without the log are stale in front of what is handed over.
+
+        If the server no longer has one that is held, its end must be in the log up to where that ends now. So this is
+        read first, if it is not too much to keep in memory; if it is, `_look_for_xa` finds it at the end of the log.
+        """
+        assembler = self._assembler
+        missing = self._missing_xa() if assembler.committed and assembler.held else frozenset()
+        if not missing:
+            return
+        end, size, until = self._ask_end(), 0, time.monotonic() + XA_WAIT_SECONDS_MAX
+        while not self._has_passed(end) and size < XA_WAIT_BYTES_MAX and time.monotonic() < until:
+            size += self._read()
+            if self._is_empty:
+                time.sleep(XA_WAIT_SECONDS)
+        if self._has_passed(end):
+            for xid in missing & assembler.held:
+                assembler.give_up(xid)
+
+    def _missing_xa(self) -> frozenset[Xid]:
+        """XA transactions that are held here, and that the server has ended."""
+        if self._may_ask_for_xa and (there := prepared(self._catalogue, self._source)) is not None:
+            return self._assembler.held - there
+        self._may_ask_for_xa = False
+        return frozenset()
 
     def _polled(self, before: int) -> Polled:
         assembler = self._assembler
@@ -161,8 +200,8 @@ class MysqlStream:
             # a number without a group is behind all that is not durable: what is read again has the same numbers
             if is_due and not self._assembler.committed and not self._assembler.names and not self._ahead:
                 self._moved_at = now
-                self._assembler.move_on()
                 self._look_for_xa()
+                self._assembler.move_on()
                 self._resume = self._assembler.resume.pack()
 
     def _look_for_xa(self) -> None:
@@ -170,8 +209,8 @@ class MysqlStream:
         held = self._assembler.held
         for xid in self._ended.found(held, self._has_passed):
             self._assembler.give_up(xid)
-        if held and (there := prepared(self._catalogue, self._source)) is not None:
-            self._ended.ask(held, there, self._ask_end())
+        if held and (missing := self._missing_xa()):
+            self._ended.ask(missing, self._ask_end())
 
     def _ask_end(self) -> Place:
         return log_end(self._catalogue.connection, self._catalogue.server, self._source)

@@ -82,9 +82,9 @@ class EndedWithoutLog:
         self._missing: frozenset[Xid] = frozenset()
         self._log_end: Place | None = None
 
-    def ask(self, held: frozenset[Xid], prepared: frozenset[Xid], log_end: Place) -> None:
-        """`prepared`: those that the server has; `log_end`: where its log ended after it was asked for them."""
-        if self._log_end is None and (missing := held - prepared):
+    def ask(self, missing: frozenset[Xid], log_end: Place) -> None:
+        """`missing`: those that the server no longer has; `log_end`: where its log ended when that was known."""
+        if self._log_end is None:
             self._missing, self._log_end = missing, log_end
 
     def found(self, held: frozenset[Xid], has_passed: Callable[[Place], bool]) -> frozenset[Xid]:
