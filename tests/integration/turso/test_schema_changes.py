@@ -78,7 +78,7 @@ def test_a_new_table_is_captured_and_a_dropped_one_is_empty(new_file: NewFile) -
 
 
 def test_a_column_that_is_renamed_has_its_new_name_soon(new_file: NewFile) -> None:
-    """Turso writes nothing down about it: rows of a moment come under the old name, with the right values."""
+    """Turso writes nothing down about it."""
     file = new_file()
     file.do(T)
     with captured(file) as reading:
@@ -89,6 +89,31 @@ def test_a_column_that_is_renamed_has_its_new_name_soon(new_file: NewFile) -> No
         assert _columns(reading) == ["id", "b"]
         file.do("INSERT INTO t VALUES (2, 'y')")
         assert reading.state()["main.t"] == {1: (1, "x"), 2: (2, "y")}
+
+
+@pytest.mark.parametrize("read_bytes", [100, 1 << 20], ids=["in many polls", "in one poll"])
+def test_a_table_whose_column_was_renamed_is_stale_before_the_rows_that_come_after_it(
+    new_file: NewFile, read_bytes: int
+) -> None:
+    file = new_file()
+    file.do(T, "CREATE TABLE other (id INTEGER PRIMARY KEY)")
+    reading = Captured(file.source(read_bytes=read_bytes, audit_seconds=0))
+    try:
+        reading.drain()
+        file.do("INSERT INTO t VALUES (1, 'x')", "ALTER TABLE t RENAME COLUMN a TO b")
+        # some of it is logged, too
+        file.do(
+            "INSERT INTO t VALUES (2, 'y')", "ALTER TABLE other ADD COLUMN n INT", "INSERT INTO other VALUES (1, 2)"
+        )
+        # more rows than are taken out of the engine at once
+        file.do(*(f"INSERT INTO t VALUES ({number}, 'z')" for number in range(3, 1600)))
+        polled = reading.poll()
+        assert polled.transactions
+        assert set(polled.stale) == {"main.t"}
+        reading.drain()
+        assert _columns(reading) == ["id", "b"]
+    finally:
+        reading.stream.close()
 
 
 def test_a_table_that_is_renamed_is_captured_under_its_new_name(new_file: NewFile) -> None:

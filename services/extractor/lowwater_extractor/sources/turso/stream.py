@@ -92,6 +92,7 @@ class TursoStream:
         self._at_end = False
         #: since when looks have not shown what was read before
         self._doubted_at: float | None = None
+        self._is_doubted_in_view = False
         self._looked_at = self._checked_at = self._pruned_at = 0.0
         #: about so many bytes a row had at the last look
         self._row_bytes = 256
@@ -124,6 +125,8 @@ class TursoStream:
             self._looked_at = now
             try:
                 self._read()
+                if self._doubted_at is None and self._schema.is_changed(self._last.at):
+                    self._follow_schema()
                 if now - self._checked_at >= CHECK_SECONDS:
                     self._checked_at = now
                     self._check()
@@ -131,7 +134,29 @@ class TursoStream:
                 if f"no such table: {self._config.cdc_table}" not in error.what:
                     raise
                 raise self._other_log(f"the table {self._config.cdc_table} is gone", self._last.at) from error
+            if self._is_doubted_in_view:
+                self._is_doubted_in_view = False
+                self._database.connect_anew()
         return self._polled()
+
+    def _follow_schema(self) -> None:
+        """Tables that were changed without the log are stale before what was read is handed over: their rows may have
+        been read with the columns of before."""
+        with self._database.view():
+            self._read(is_in_view=True)
+            if self._doubted_at is not None:
+                return
+            ((last,),) = self._database.ask(f"SELECT max(change_id) FROM {quoted(self._config.cdc_table)}")
+            if (last or 0) == self._last.at == self._assembler.end:
+                self._adopt()
+            elif last and last >= self._last.at:
+                for name in self._schema.unlogged(self._tables, self._assembler.read_to):
+                    self._tables.mark_stale(name, last, "it was changed without a change in the log", at_end=True)
+
+    def _adopt(self) -> None:
+        texts, places = catalogue.texts_and_places(self._database)
+        self._tables.adopt(texts, self._last.at, places)
+        self._notes[SCHEMA_NOTE] = self._schema.look(self._tables, self._last.at)
 
     def _polled(self) -> Polled:
         assembler = self._assembler
@@ -159,7 +184,7 @@ class TursoStream:
                 del commits[passed]
         return self._resumed
 
-    def _read(self) -> None:
+    def _read(self, *, is_in_view: bool = False) -> None:
         """What has come, up to a limit. A transaction at the end of what is visible is over."""
         size, count, known, is_whole = 0, 0, self._last.at > 0, True
         count_max = max(FETCH_ROWS, self._config.read_bytes // self._row_bytes)
@@ -180,7 +205,7 @@ class TursoStream:
         if is_whole:
             self._doubted_at = None
         else:
-            self._doubt()
+            self._doubt(is_in_view=is_in_view)
         self._at_end = is_whole and size < self._config.read_bytes and count < count_max
         if count:
             self._row_bytes = 1 + size // count
@@ -200,12 +225,16 @@ class TursoStream:
         self._assembler.feed(rows[known:])
         return True
 
-    def _doubt(self) -> None:
+    def _doubt(self, *, is_in_view: bool) -> None:
         if self._doubted_at is None:
             self._doubted_at = time.monotonic()
             metrics.DOUBTS.labels(self._source).inc()
             _log.warning("a look is behind what was read before: looking again", source=self._source, at=self._last.at)
-        self._database.connect_anew()
+        if is_in_view:
+            # a view ends on the connection that it began on
+            self._is_doubted_in_view = True
+        else:
+            self._database.connect_anew()
 
     def _take(self, rows: list[tuple[Any, ...]]) -> None:
         if not rows:
@@ -280,9 +309,7 @@ class TursoStream:
             ((last,),) = self._database.ask(f"SELECT max(change_id) FROM {quoted(self._config.cdc_table)}")
             is_whole = self._at_end and (last or 0) == self._last.at == self._assembler.end
             if is_whole and (self._schema.is_changed(self._last.at) or self._tables.is_unsure):
-                texts, places = catalogue.texts_and_places(self._database)
-                self._tables.adopt(texts, self._last.at, places)
-                self._notes[SCHEMA_NOTE] = self._schema.look(self._tables, self._last.at)
+                self._adopt()
             if self._audit.is_due and self._doubted_at is None and (last or 0) >= self._last.at:
                 self._count()
 

@@ -126,6 +126,10 @@ class Tables:
         """As the database calls them, of those that are captured now."""
         return [n for n in self._texts if n != self._config.cdc_table and self._config.wants(f"{NAMESPACE}.{n}")]
 
+    def known(self) -> tuple[Mapping[str, str], Mapping[str, Place]]:
+        """Texts and places of all tables but the engine's, where the log was read to."""
+        return self._texts, self._places
+
     def text(self, name: str) -> str | None:
         return self._texts.get(name)
 

@@ -9,11 +9,15 @@ more of them than the log and the differences account for, nobody knows what bec
 from __future__ import annotations
 
 import json
+import sys
 import zlib
 from collections.abc import Mapping
 
+from lowwater_extractor.sources.turso.catalogue import texts_and_places
 from lowwater_extractor.sources.turso.connect import Database
 from lowwater_extractor.sources.turso.schema.definitions import quoted
+from lowwater_extractor.sources.turso.schema.schema_rows import schema_line, table_of
+from lowwater_extractor.sources.turso.schema.unlogged import Line, unlogged_changes
 from lowwater_extractor.sources.turso.tables import SCHEMA, Tables
 
 NOTE = "schema"
@@ -31,6 +35,9 @@ class SchemaWatch:
         self._at = 0
         #: every line of `sqlite_schema`, as a checksum
         self._lines: dict[str, int] = {}
+        #: what was found for a version that is not accounted for yet
+        self._unlogged: set[str] = set()
+        self._unlogged_version: int | None = None
 
     def restore(self, notes: Mapping[str, bytes]) -> None:
         if note := notes.get(NOTE):
@@ -56,6 +63,24 @@ class SchemaWatch:
         self._version, self._at, self._lines = version, at, lines
         return json.dumps([version, at, lines]).encode()
 
+    def unlogged(self, tables: Tables, read_to: int) -> set[str]:
+        """Tables that were changed without the log, while some of it is not read yet; all, if nobody knows which.
+
+        The log behind `read_to` is looked through once for each version of the schema.
+        """
+        ((version,),) = self._database.ask("PRAGMA schema_version")
+        if version != self._unlogged_version:
+            rows = self._database.ask(
+                f"SELECT before, after FROM {self._cdc} WHERE change_id > ? AND table_name = ? ORDER BY change_id",
+                (read_to, SCHEMA),
+            )
+            ahead = [(_line(before), _line(after)) for before, after in rows]
+            self._unlogged = unlogged_changes(tables.known(), ahead, texts_and_places(self._database))
+            self._unlogged_version = version
+            if self._version is not None and version - self._version > self._logged(sys.maxsize) + len(self._unlogged):
+                self._unlogged |= set(tables.captured_names())
+        return self._unlogged
+
     def _differences(self, lines: Mapping[str, int]) -> int:
         """Statements that the lines which are other than before take at most; one more where names were swapped."""
         changed = [name for name in lines.keys() | self._lines.keys() if lines.get(name) != self._lines.get(name)]
@@ -71,3 +96,8 @@ class SchemaWatch:
         asked = f"SELECT count(*) FROM {self._cdc} WHERE change_id > ? AND change_id <= ? AND table_name = ?"
         ((count,),) = self._database.ask(asked, (self._at, at, SCHEMA))
         return int(count)
+
+
+def _line(record: bytes | None) -> Line | None:
+    found = None if record is None else table_of(schema_line(record))
+    return None if found is None else found[:2]

@@ -1,0 +1,36 @@
+"""Which tables were changed without the log, by what the log says and what the database has."""
+
+from __future__ import annotations
+
+from lowwater_extractor.sources.turso.schema.unlogged import unlogged_changes
+
+_PLACES = {"t": (1, 2), "u": (2, 3)}
+_KNOWN = {"t": "t (id, a)", "u": "u (id)"}
+
+
+def test_nothing_is_unlogged_if_the_log_leads_to_what_the_database_has() -> None:
+    ahead = [(("t", "t (id, a)"), ("t", "t (id, a, b)")), (None, ("new", "new (id)")), (("u", "u (id)"), None)]
+    now = {"t": "t (id, a, b)", "new": "new (id)"}
+    assert unlogged_changes((_KNOWN, _PLACES), ahead, (now, {"t": (1, 2), "new": (2, 9)})) == set()
+
+
+def test_a_renamed_column_is_unlogged_also_behind_a_logged_change() -> None:
+    now = {"t": "t (id, c, b)", "u": "u (id)"}
+    assert unlogged_changes((_KNOWN, _PLACES), [], ({**_KNOWN, "t": "t (id, c)"}, _PLACES)) == {"t"}
+    ahead = [(("t", "t (id, a)"), ("t", "t (id, a, b)"))]
+    assert unlogged_changes((_KNOWN, _PLACES), ahead, (now, _PLACES)) == {"t"}
+
+
+def test_a_renamed_table_is_unlogged_under_both_names() -> None:
+    now = {"v": "v (id, a)", "u": "u (id)"}
+    assert unlogged_changes((_KNOWN, _PLACES), [], (now, {"v": (1, 2), "u": (2, 3)})) == {"t", "v"}
+
+
+def test_tables_that_have_swapped_names_are_unlogged_where_their_texts_are_the_same() -> None:
+    known = {"t": "(id)", "u": "(id)"}
+    assert unlogged_changes((known, _PLACES), [], (known, {"t": (2, 3), "u": (1, 2)})) == {"t", "u"}
+
+
+def test_a_table_that_the_log_makes_again_may_lie_elsewhere() -> None:
+    ahead = [(("t", "t (id, a)"), None), (None, ("t", "t (id, a)"))]
+    assert unlogged_changes((_KNOWN, _PLACES), ahead, (_KNOWN, {"t": (7, 8), "u": (2, 3)})) == set()
