@@ -16,11 +16,11 @@ from hypothesis import settings
 from lowwater.errors import ConfigError
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.kafka.jars import find_jars, find_java
-from tests.harness import SHORT_LIVED, Fleet
-from tests.mongodb import mongo, mongo_server, new_mongo  # noqa: F401  fixtures
-from tests.mysql import mysql_database, mysql_server, mysql_servers, new_mysql  # noqa: F401  fixtures
-from tests.postgres import database, new_postgres, postgres_server, postgres_servers  # noqa: F401  fixtures
-from tests.s3 import SECRET_VARIABLE, S3Server
+from tests.support.harness import SHORT_LIVED, Fleet
+from tests.support.mongodb import mongo, mongo_server, new_mongo  # noqa: F401  fixtures
+from tests.support.mysql import mysql_database, mysql_server, mysql_servers, new_mysql  # noqa: F401  fixtures
+from tests.support.postgres import database, new_postgres, postgres_server, postgres_servers  # noqa: F401  fixtures
+from tests.support.s3 import SECRET_VARIABLE, S3Server
 
 # how long an example takes says nothing here: two processes share the machine with servers
 settings.register_profile("lowwater", deadline=None)

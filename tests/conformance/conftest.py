@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.conformance.kit import Encoders, Kit, Reading, Setup
 from tests.conformance.kits import KITS
-from tests.server_versions import record
+from tests.support.server_versions import record
 
 
 @pytest.fixture(params=KITS, ids=[getattr(kit, "name", kit.kind) for kit in KITS])

@@ -11,7 +11,7 @@ from typing import Any
 
 from bson.int64 import Int64
 from tests.conformance.kit import Database, PastChange, PastTransaction
-from tests.mongodb import MongoDatabase, skip_without_mongod, source_config
+from tests.support.mongodb import MongoDatabase, skip_without_mongod, source_config
 
 from lowwater_fleet.servers.mongodb import EmbeddedMongo
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.kit import Database, PastChange, PastTransaction
-from tests.mysql import MysqlDatabase, run, skip_unless_there
+from tests.support.mysql import MysqlDatabase, run, skip_unless_there
 
 from lowwater_fleet.servers.mysql import EmbeddedMysql
 from lowwater_fleet.servers.mysql_install import Flavour, is_mariadb

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.kit import SOURCE, Database, PastChange, PastTransaction
-from tests.postgres import Database as TestDatabase
-from tests.postgres import skip_unless_there
+from tests.support.postgres import Database as TestDatabase
+from tests.support.postgres import skip_unless_there
 
 from lowwater_fleet.servers.postgres import EmbeddedPostgres
 

@@ -18,7 +18,7 @@ from lowwater.kafka.consumer import read_to_end
 from lowwater.lake import Lake
 from lowwater.lake.read.scans import connect
 from lowwater_fleet.runner.services import Service
-from tests.harness import Fleet, wait_until
+from tests.support.harness import Fleet, wait_until
 
 #: small, so that a short workload makes many Kafka transactions and some transactions are larger than one
 BATCH = {"count_max": 50, "milliseconds_max": 10}

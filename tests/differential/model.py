@@ -22,7 +22,7 @@ from lowwater_extractor.api import Frame, Polled, Source, SourceTransaction
 from lowwater_extractor.snapshot.copy_rules import needs_copy
 from tests.differential.compare import plain
 from tests.differential.workload import Row, TableState
-from tests.versions import Versions
+from tests.support.versions import Versions
 
 Key = tuple[Any, ...]
 

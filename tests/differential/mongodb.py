@@ -24,7 +24,7 @@ from lowwater.lake.schema.columns import TYPE_NOTE, lake_name
 from tests.differential.compare import plain, same
 from tests.differential.mongodb_steps import COLLECTIONS, MongoSteps, first_documents
 from tests.differential.workload import Row, State, Step, TableState
-from tests.mongodb import MongoDatabase, source_config
+from tests.support.mongodb import MongoDatabase, source_config
 
 _REST = "_rest"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

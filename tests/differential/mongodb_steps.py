@@ -18,7 +18,7 @@ from bson.regex import Regex
 from bson.timestamp import Timestamp
 
 from tests.differential.workload import Kind, State, Step, makes
-from tests.mongodb import IMAGES
+from tests.support.mongodb import IMAGES
 
 ODD = 'we"ird.Tä ble'
 COLLECTIONS = ("plain", "nested", "objects", "texts", ODD, "bulk", "uuids")

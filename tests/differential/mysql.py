@@ -14,7 +14,7 @@ from tests.differential.mysql_ddl import DROP_FOREIGN_KEYS, DROP_KEYLESS
 from tests.differential.mysql_steps import SECOND, MysqlSteps
 from tests.differential.mysql_values import reading
 from tests.differential.workload import State, Step, TableState
-from tests.mysql import MysqlDatabase, connect, run
+from tests.support.mysql import MysqlDatabase, connect, run
 
 _CATALOGUE = """
 SELECT c.table_schema, c.table_name, c.column_name, c.data_type, c.column_type, c.column_key, c.is_nullable, c.extra,

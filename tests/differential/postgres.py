@@ -13,8 +13,8 @@ import psycopg
 from tests.differential.postgres_steps import PostgresSteps, by_whom
 from tests.differential.postgres_values import canonical_row, reading
 from tests.differential.workload import State, Step, TableState
-from tests.postgres import Database
-from tests.postgres_fleet import source_config
+from tests.support.postgres import Database
+from tests.support.postgres_fleet import source_config
 
 SCHEMAS = ("public", "extra")
 SETTINGS = ("timezone = 'UTC'", "datestyle = 'ISO, YMD'", "intervalstyle = 'iso_8601'", "extra_float_digits = 1",

@@ -10,16 +10,16 @@ from lowwater_fleet.servers.mongodb import EmbeddedMongo
 from lowwater_fleet.servers.mysql import EmbeddedMysql
 from lowwater_fleet.servers.mysql_install import FLAVOURS, Flavour
 from lowwater_fleet.servers.postgres import EmbeddedPostgres
-from tests import mongodb, mysql, postgres
 from tests.differential.mongodb import Mongo
 from tests.differential.mysql import Mysql
 from tests.differential.oracle import Oracle
 from tests.differential.postgres import Postgres
 from tests.differential.turso import Turso
 from tests.differential.workload import Kind
-from tests.mongodb import MongoDatabase
-from tests.mysql import MysqlDatabase
-from tests.postgres import SHARED_SETTINGS, Database
+from tests.support import mongodb, mysql, postgres
+from tests.support.mongodb import MongoDatabase
+from tests.support.mysql import MysqlDatabase
+from tests.support.postgres import SHARED_SETTINGS, Database
 
 KINDS = ("postgres14", "postgres18", *FLAVOURS, "turso", "mongodb", "oracle")
 #: in every run the same: statements name it, and are to be run again. A server has one run at a time

@@ -15,8 +15,8 @@ import pytest
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.differential.drive import Driver, Plan, seed_of_run
 from tests.differential.servers import KINDS, Servers
-from tests.harness import skip_without_spark
-from tests.server_versions import record
+from tests.support.harness import skip_without_spark
+from tests.support.server_versions import record
 
 SHORT = Plan(statements=80, check_every=20, versions=6, shrink_seconds=300)
 #: files are merged, and history older than some minutes is folded: what that gives must be equal, too

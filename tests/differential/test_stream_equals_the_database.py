@@ -11,7 +11,7 @@ from lowwater_fleet.servers.mysql_install import FLAVOURS
 from tests.differential.drive import seed_of_run
 from tests.differential.servers import Servers
 from tests.differential.stream_run import run_stream
-from tests.server_versions import record
+from tests.support.server_versions import record
 
 #: kinds whose streams are read so
 KINDS = FLAVOURS

@@ -14,7 +14,7 @@ from typing import Any
 from tests.differential.compare import float64, same
 from tests.differential.turso_steps import FIRST_TABLES, TursoSteps
 from tests.differential.workload import State, Step, TableState
-from tests.turso_file import TursoFile
+from tests.support.turso_file import TursoFile
 
 
 def quoted(name: str) -> str:

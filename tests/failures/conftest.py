@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from tests.harness import skip_without_spark
-from tests.landed import Landed
-from tests.s3 import S3Server
+from tests.support.harness import skip_without_spark
+from tests.support.landed import Landed
+from tests.support.s3 import S3Server
 
 
 @pytest.fixture(params=["local", "s3"])

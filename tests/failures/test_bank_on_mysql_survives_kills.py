@@ -13,9 +13,9 @@ import pytest
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.services import Service
 from lowwater_fleet.servers.mysql_install import FLAVOURS, Flavour
-from tests.harness import skip_without_spark
-from tests.mysql import MysqlDatabase, NewMysql
-from tests.mysql_bank import Bank, bank_fleet, check, readable_from
+from tests.support.harness import skip_without_spark
+from tests.support.mysql import MysqlDatabase, NewMysql
+from tests.support.mysql_bank import Bank, bank_fleet, check, readable_from
 
 
 def _run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tests.conftest import NewFleet, NewKafka
-from tests.harness import Workload
+from tests.support.harness import Workload
 
 
 def test_broker_killed_twice_under_load(new_kafka: NewKafka, new_fleet: NewFleet) -> None:

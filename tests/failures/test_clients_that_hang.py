@@ -19,10 +19,10 @@ from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.kafka.settings import Listener
 from lowwater_fleet.runner.ports import free_port
-from tests.brokers import FencedBroker, ThreeBrokers, freeze, thaw
 from tests.conftest import NewFleet, NewKafka
 from tests.failures.proxy import SwallowingProxy
-from tests.harness import Fleet, Workload, get, wait_until
+from tests.support.brokers import FencedBroker, ThreeBrokers, freeze, thaw
+from tests.support.harness import Fleet, Workload, get, wait_until
 
 CHANGES = 15_000
 #: large enough to be in the middle of for seconds

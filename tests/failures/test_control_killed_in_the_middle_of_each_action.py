@@ -9,9 +9,9 @@ import pytest
 
 from lowwater.control.fold import ControlReader
 from lowwater.runtime.failpoints import FAIL_POINTS
-from tests.api import Api
 from tests.conftest import NewFleet
-from tests.harness import Fleet
+from tests.support.api import Api
+from tests.support.harness import Fleet
 
 POINTS = ["control.before_write", "control.written"]
 

@@ -19,10 +19,10 @@ from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.servers.postgres import EmbeddedPostgres
 from lowwater_fleet.servers.postgres_install import VERSION_NEWEST
 from lowwater_spark.maintenance.sweep import sweep
-from tests.bank_topic import until
-from tests.copied_group import CopiedGroup
-from tests.harness import skip_without_spark
-from tests.postgres import Database
+from tests.support.bank_topic import until
+from tests.support.copied_group import CopiedGroup
+from tests.support.harness import skip_without_spark
+from tests.support.postgres import Database
 
 POINTS = [name for name in FAIL_POINTS if name.startswith("copy.")]
 KILLED = -9

@@ -14,7 +14,7 @@ from lowwater.lake.store.base import open_lake_store
 from lowwater_fleet.demo.lake import check
 from lowwater_fleet.verify.history import read_history
 from tests.conftest import NewFleet
-from tests.harness import Fleet, Workload, skip_without_spark, wait_until
+from tests.support.harness import Fleet, Workload, skip_without_spark, wait_until
 
 SEED = 4
 THREADS = 4

@@ -20,14 +20,14 @@ from lowwater.lake import Lake
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.servers.embedded import HOST
 from lowwater_fleet.servers.mysql import USER
-from tests import mongodb, postgres_fleet
-from tests.beside import beside
 from tests.conftest import SMALL_RELEASES
-from tests.harness import Fleet, skip_without_spark, wait_until
-from tests.mongodb import MongoDatabase
-from tests.mysql import MysqlDatabase, run
-from tests.postgres import Database
-from tests.turso_file import TursoFile
+from tests.support import mongodb, postgres_fleet
+from tests.support.beside import beside
+from tests.support.harness import Fleet, skip_without_spark, wait_until
+from tests.support.mongodb import MongoDatabase
+from tests.support.mysql import MysqlDatabase, run
+from tests.support.postgres import Database
+from tests.support.turso_file import TursoFile
 
 TRANSACTIONS = 60
 TABLES = ("one", "two")

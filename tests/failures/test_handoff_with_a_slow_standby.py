@@ -17,13 +17,13 @@ import pytest
 
 from lowwater_fleet.cli import operate as operate_cli
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from tests.harness import Fleet, skip_without_spark, wait_until
 from tests.integration.postgres.reading import reading
-from tests.lake_beside import LakeBeside
-from tests.postgres import Database, NewPostgres
-from tests.postgres_fleet import postgres_fleet
-from tests.postgres_standby import SlowStandby
-from tests.versions import Transactions
+from tests.support.harness import Fleet, skip_without_spark, wait_until
+from tests.support.lake_beside import LakeBeside
+from tests.support.postgres import Database, NewPostgres
+from tests.support.postgres_fleet import postgres_fleet
+from tests.support.postgres_standby import SlowStandby
+from tests.support.versions import Transactions
 
 ACCOUNTS, WRITERS = 200, 6
 COPIES = 2

@@ -9,7 +9,7 @@ from typing import Any
 from lowwater.kafka import topics
 from lowwater.kafka.admin import Admin
 from tests.conftest import NewFleet
-from tests.harness import Workload, wait_until
+from tests.support.harness import Workload, wait_until
 
 
 def test_open_transaction_is_named(new_fleet: NewFleet) -> None:

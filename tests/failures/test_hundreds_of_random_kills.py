@@ -10,7 +10,7 @@ import pytest
 
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.conftest import NewFleet, NewKafka
-from tests.harness import Fleet, Workload
+from tests.support.harness import Fleet, Workload
 
 KILLS = 200
 #: out of a hundred kills: how many hit the broker, which takes seconds to come back

@@ -25,10 +25,10 @@ from lowwater.runtime.failpoints import FAIL_POINTS
 from lowwater_extractor.incremental.cursors import Cursors
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.verify.history import Decoder
-from tests.beside import beside
-from tests.harness import Fleet, skip_without_spark, wait_until
-from tests.postgres import Database
-from tests.postgres_fleet import source_config
+from tests.support.beside import beside
+from tests.support.harness import Fleet, skip_without_spark, wait_until
+from tests.support.postgres import Database
+from tests.support.postgres_fleet import source_config
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 

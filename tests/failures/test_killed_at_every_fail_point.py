@@ -8,7 +8,7 @@ import pytest
 
 from lowwater.runtime.failpoints import FAIL_POINTS
 from tests.conftest import NewFleet
-from tests.harness import Fleet, Workload
+from tests.support.harness import Fleet, Workload
 
 #: which pass through the fail point is the last one; the start has only one
 PASSES = {"extractor.after_init": 1, "merger.after_init": 1, "merger.before_delete": 1, "merger.after_delete": 1}

@@ -7,8 +7,8 @@ import pytest
 from lowwater.lake.read.verify import verify
 from lowwater.lake.store.base import open_lake_store
 from lowwater.runtime.failpoints import FAIL_POINTS
-from tests.bank_topic import Watcher
-from tests.landed import Landed
+from tests.support.bank_topic import Watcher
+from tests.support.landed import Landed
 
 POINTS = [name for name in FAIL_POINTS if name.startswith("land.")]
 KILLED = -9

@@ -13,8 +13,8 @@ import pytest
 
 from lowwater_fleet.runner.services import Service
 from tests.conftest import NewKafka
-from tests.harness import get, metric, skip_without_spark, wait_until
-from tests.landed import Landed
+from tests.support.harness import get, metric, skip_without_spark, wait_until
+from tests.support.landed import Landed
 
 SECONDS = 20.0
 

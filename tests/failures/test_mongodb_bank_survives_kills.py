@@ -13,9 +13,9 @@ import pytest
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.services import Service
 from lowwater_fleet.servers.mongodb import EmbeddedMongo
-from tests.harness import Fleet, skip_without_spark
-from tests.mongodb import MongoDatabase, NewMongo
-from tests.mongodb_fleet import Bank, check_every_version, check_last, mongo_fleet, readable_from
+from tests.support.harness import Fleet, skip_without_spark
+from tests.support.mongodb import MongoDatabase, NewMongo
+from tests.support.mongodb_fleet import Bank, check_every_version, check_last, mongo_fleet, readable_from
 
 
 def _kill_server(server: EmbeddedMongo) -> None:

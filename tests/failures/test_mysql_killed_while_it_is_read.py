@@ -12,8 +12,8 @@ import pytest
 
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.servers.mysql_install import Flavour
-from tests.mysql import NEWEST_FIRST, MysqlDatabase, NewMysql
-from tests.mysql_books import Books
+from tests.support.mysql import NEWEST_FIRST, MysqlDatabase, NewMysql
+from tests.support.mysql_books import Books
 
 _POINTS = ("extractor.after_init", "extractor.acknowledged")
 

@@ -17,9 +17,17 @@ import pytest
 from lowwater.lake import Lake
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.services import Service
-from tests.harness import Fleet, skip_without_spark
-from tests.postgres import Database
-from tests.postgres_fleet import TABLES, Pgbench, lake_state, postgres_fleet, readable_from, rows_of, wait_until_landed
+from tests.support.harness import Fleet, skip_without_spark
+from tests.support.postgres import Database
+from tests.support.postgres_fleet import (
+    TABLES,
+    Pgbench,
+    lake_state,
+    postgres_fleet,
+    readable_from,
+    rows_of,
+    wait_until_landed,
+)
 
 KEYS = {"pgbench_accounts": "aid", "pgbench_tellers": "tid", "pgbench_branches": "bid", "pgbench_history": "id"}
 AMOUNTS = {

@@ -9,9 +9,9 @@ import pytest
 
 from lowwater_fleet.cli import operate as operate_cli
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from tests.harness import wait_until
-from tests.postgres import Database, NewPostgres
-from tests.postgres_books import Books
+from tests.support.harness import wait_until
+from tests.support.postgres import Database, NewPostgres
+from tests.support.postgres_books import Books
 
 FENCED = 3
 SETTINGS = {"fsync": "off"}

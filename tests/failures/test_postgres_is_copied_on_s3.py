@@ -11,11 +11,11 @@ import pytest
 from lowwater.lake.chain.manifest import Kind
 from lowwater.lake.read.verify import verify
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from tests.harness import Fleet, skip_without_spark
-from tests.lake_beside import LakeBeside
-from tests.postgres import Database
-from tests.postgres_fleet import postgres_fleet
-from tests.s3 import S3Server
+from tests.support.harness import Fleet, skip_without_spark
+from tests.support.lake_beside import LakeBeside
+from tests.support.postgres import Database
+from tests.support.postgres_fleet import postgres_fleet
+from tests.support.s3 import S3Server
 
 KILLED = -signal.SIGKILL
 ROWS, CHUNK_ROWS = 3_000, 300

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from lowwater_fleet.cli.main import app
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from tests.harness import Fleet, skip_without_spark, wait_until
-from tests.lake_beside import LakeBeside
-from tests.postgres import Database, NewPostgres
-from tests.postgres_fleet import postgres_fleet
+from tests.support.harness import Fleet, skip_without_spark, wait_until
+from tests.support.lake_beside import LakeBeside
+from tests.support.postgres import Database, NewPostgres
+from tests.support.postgres_fleet import postgres_fleet
 
 ROWS = 2_000
 #: so that little is written before the server lets go of a slot

@@ -25,10 +25,10 @@ from lowwater.records.positions import Order
 from lowwater.records.types import Position
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.servers.mongodb import EmbeddedMongo
-from tests.harness import Fleet, wait_until
-from tests.mongodb import MongoDatabase, source_config
-from tests.mongodb_fleet import mongo_fleet
-from tests.recovery_rows import BATCH, LARGE, Published
+from tests.support.harness import Fleet, wait_until
+from tests.support.mongodb import MongoDatabase, source_config
+from tests.support.mongodb_fleet import mongo_fleet
+from tests.support.recovery_rows import BATCH, LARGE, Published
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -25,10 +25,10 @@ from lowwater_extractor.sources.mysql.position import Place, Resume
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.servers.mysql import EmbeddedMysql
 from lowwater_fleet.servers.mysql_install import FLAVOURS, Flavour
-from tests.harness import wait_until
-from tests.mysql import MysqlDatabase, run
-from tests.mysql_books import Books
-from tests.recovery_rows import BATCH, LARGE, Published
+from tests.support.harness import wait_until
+from tests.support.mysql import MysqlDatabase, run
+from tests.support.mysql_books import Books
+from tests.support.recovery_rows import BATCH, LARGE, Published
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -27,11 +27,11 @@ from lowwater_extractor.sources.postgres.position import Resume
 from lowwater_extractor.sources.postgres.wire.lsn import Lsn, parse_lsn
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.servers.postgres import EmbeddedPostgres
-from tests.harness import wait_until
-from tests.postgres import Database
-from tests.postgres_books import Books
-from tests.postgres_fleet import source_config
-from tests.recovery_rows import BATCH, LARGE, Published
+from tests.support.harness import wait_until
+from tests.support.postgres import Database
+from tests.support.postgres_books import Books
+from tests.support.postgres_fleet import source_config
+from tests.support.recovery_rows import BATCH, LARGE, Published
 
 pytestmark = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 

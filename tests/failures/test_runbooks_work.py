@@ -24,10 +24,10 @@ from lowwater.lake import Lake
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.conftest import NewKafka
 from tests.differential.fleet import OneSource, new_name
-from tests.harness import skip_without_spark, wait_until
 from tests.integration.postgres.test_another_log_is_noticed import SETTINGS, Restored
-from tests.postgres import Database, NewPostgres
-from tests.postgres_fleet import source_config
+from tests.support.harness import skip_without_spark, wait_until
+from tests.support.postgres import Database, NewPostgres
+from tests.support.postgres_fleet import source_config
 
 pytestmark = [pytest.mark.timeout(600)]
 SECONDS = 180.0

@@ -17,10 +17,10 @@ import pytest
 from lowwater.errors import LakeError
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.services import Service
-from tests.harness import Fleet, skip_without_spark, wait_until
-from tests.lake_beside import LakeBeside
-from tests.postgres import Database
-from tests.postgres_fleet import postgres_fleet
+from tests.support.harness import Fleet, skip_without_spark, wait_until
+from tests.support.lake_beside import LakeBeside
+from tests.support.postgres import Database
+from tests.support.postgres_fleet import postgres_fleet
 
 #: by whole pages that is this many chunks: more than Spark takes at a time
 ROWS, CHUNK_ROWS, CHUNKS = 4_000, 300, 9

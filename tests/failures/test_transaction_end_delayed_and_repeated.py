@@ -12,7 +12,7 @@ from lowwater_fleet.kafka.settings import Listener
 from lowwater_fleet.runner.ports import free_port
 from tests.conftest import NewFleet, NewKafka
 from tests.failures.proxy import Delay, DelayingProxy
-from tests.harness import Workload
+from tests.support.harness import Workload
 
 #: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED: the broker refused the late copy
 REFUSED = {47, 90}

@@ -21,9 +21,9 @@ from lowwater.runtime.failpoints import FAIL_POINTS
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.services import Service
 from lowwater_fleet.verify.history import Decoder
-from tests.harness import Fleet, skip_without_spark, wait_until
-from tests.turso_bank import ACCOUNTS, CENTS, Writer, make
-from tests.turso_file import TursoFile
+from tests.support.harness import Fleet, skip_without_spark, wait_until
+from tests.support.turso_bank import ACCOUNTS, CENTS, Writer, make
+from tests.support.turso_file import TursoFile
 
 NAMED = "turso.file_named"
 POINTS = [name for name in FAIL_POINTS if name.startswith("turso.") and name != NAMED]

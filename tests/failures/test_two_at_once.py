@@ -8,7 +8,7 @@ import time
 
 from lowwater_fleet.runner.services import Service
 from tests.conftest import NewFleet
-from tests.harness import Fleet, Workload, metric, wait_until
+from tests.support.harness import Fleet, Workload, metric, wait_until
 
 FENCED = 3
 

@@ -11,8 +11,8 @@ import pytest
 from lowwater.lake.read.verify import verify
 from lowwater.lake.store.base import open_lake_store
 from lowwater_fleet.runner.services import Service
-from tests.bank_topic import Watcher, until
-from tests.landed import Landed
+from tests.support.bank_topic import Watcher, until
+from tests.support.landed import Landed
 
 FENCED = 3
 

@@ -22,12 +22,12 @@ import pytest
 from lowwater.errors import LowwaterError
 from lowwater.lake import Lake
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from tests import mongodb, postgres_fleet
-from tests.harness import Fleet, skip_without_spark, wait_until
-from tests.mongodb import MongoDatabase
-from tests.mysql import MysqlDatabase
-from tests.postgres import Database
-from tests.turso_file import TursoFile
+from tests.support import mongodb, postgres_fleet
+from tests.support.harness import Fleet, skip_without_spark, wait_until
+from tests.support.mongodb import MongoDatabase
+from tests.support.mysql import MysqlDatabase
+from tests.support.postgres import Database
+from tests.support.turso_file import TursoFile
 
 KILLED = -signal.SIGKILL
 #: small, so that a table has several

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.conftest import NewFleet
-from tests.harness import Fleet, Workload, get, metric, wait_until
+from tests.support.harness import Fleet, Workload, get, metric, wait_until
 
 from lowwater.records.types import Word
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster

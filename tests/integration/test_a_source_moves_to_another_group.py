@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from tests.conftest import NewFleet
-from tests.harness import Workload, wait_until
+from tests.support.harness import Workload, wait_until
 
 from lowwater.kafka import topics
 from lowwater.kafka.admin import Admin

@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pytest
 from tests.conftest import SMALL_RELEASES, NewFleet
-from tests.harness import Fleet, get
+from tests.support.harness import Fleet, get
 
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
 from lowwater.kafka import topics

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 from tests.conftest import NewFleet
-from tests.harness import Fleet, Workload, wait_until
+from tests.support.harness import Fleet, Workload, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "consumer.py"
 

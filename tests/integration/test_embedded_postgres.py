@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.postgres import Database, NewPostgres, skip_unless_there
+from tests.support.postgres import Database, NewPostgres, skip_unless_there
 
 from lowwater.errors import ConfigError, LowwaterError
 from lowwater_fleet.runner.process_tree import children, processes

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import SMALL_BATCHES, NewFleet
-from tests.harness import Workload, metric, wait_until
+from tests.support.harness import Workload, metric, wait_until
 
 from lowwater_extractor.sources.simulated_rac.script import Script
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from confluent_kafka.admin import AdminClient
 from tests.conftest import SMALL_RELEASES, NewFleet
-from tests.harness import Fleet, Workload, wait_until
+from tests.support.harness import Fleet, Workload, wait_until
 
 from lowwater.kafka import topics
 from lowwater.kafka.consumer import AssignedConsumer

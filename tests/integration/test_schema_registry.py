@@ -7,7 +7,7 @@ import os
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from tests.conftest import NewFleet
-from tests.harness import Workload
+from tests.support.harness import Workload
 
 from lowwater.records.schemas import open_store
 

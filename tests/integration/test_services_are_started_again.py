@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.harness import wait_until
+from tests.support.harness import wait_until
 
 from lowwater.runtime.service import EXIT_ERROR, EXIT_FENCED
 from lowwater_fleet.runner.ports import free_port

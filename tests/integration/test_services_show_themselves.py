@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.conftest import NewFleet
-from tests.harness import Workload, get, metric, wait_until
+from tests.support.harness import Workload, get, metric, wait_until
 
 from lowwater_fleet.runner.ports import free_port
 from lowwater_fleet.runner.services import Service

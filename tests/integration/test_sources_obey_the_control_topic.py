@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tests.conftest import NewFleet
-from tests.harness import Fleet, Workload, metric, wait_until
+from tests.support.harness import Fleet, Workload, metric, wait_until
 
 from lowwater.control import fold as control
 from lowwater.control.fold import ControlReader, ControlState, commit_control

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.conftest import NewFleet, NewKafka
-from tests.harness import Fleet, Workload, get, metric, wait_until
+from tests.support.harness import Fleet, Workload, get, metric, wait_until
 
 from lowwater.control.desired_state import wanted_fleet
 from lowwater.control.fleet_reader import FleetReader

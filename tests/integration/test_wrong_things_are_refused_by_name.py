@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from tests.conftest import NewFleet
-from tests.harness import Fleet, Workload, get, wait_until
+from tests.support.harness import Fleet, Workload, get, wait_until
 
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
 from lowwater.kafka import topics

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.harness import wait_until
+from tests.support.harness import wait_until
 from tests.unit.deploy.chart import CHART, HELM, merged, values_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]

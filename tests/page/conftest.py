@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from tests.api import Api
-from tests.controlled import controlled
-from tests.harness import Fleet, Workload
+from tests.support.api import Api
+from tests.support.controlled import controlled
+from tests.support.harness import Fleet, Workload
 
 #: a busy machine takes its time
 WAIT_MS = 60_000

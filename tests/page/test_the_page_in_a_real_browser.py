@@ -7,9 +7,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.api import Api
-from tests.harness import Fleet, Workload
 from tests.page.conftest import Screen
+from tests.support.api import Api
+from tests.support.harness import Fleet, Workload
 
 Running = tuple[Fleet, Api, Workload]
 

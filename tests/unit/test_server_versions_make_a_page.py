@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.server_versions import Ran, page, record, reports
+from tests.support.server_versions import Ran, page, record, reports
 
 
 def test_the_last_report_of_a_suite_and_server_counts(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from tests.api import Api
-from tests.controlled import controlled
-from tests.harness import Fleet, Workload
+from tests.support.api import Api
+from tests.support.controlled import controlled
+from tests.support.harness import Fleet, Workload
 
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 

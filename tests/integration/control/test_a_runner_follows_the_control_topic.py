@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from tests.api import Api
-from tests.harness import Workload, wait_until
-from tests.simulated_kubernetes import TOKEN, SimulatedKubernetes
+from tests.support.api import Api
+from tests.support.harness import Workload, wait_until
+from tests.support.simulated_kubernetes import TOKEN, SimulatedKubernetes
 
 from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 from lowwater_extractor.sources.simulated_rac.workload import BANK

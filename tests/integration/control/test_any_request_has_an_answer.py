@@ -8,7 +8,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
-from tests.api import Api
+from tests.support.api import Api
 
 #: endless by design
 _STREAMS = ("/v1/events",)

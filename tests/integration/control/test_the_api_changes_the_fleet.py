@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.api import Api
-from tests.harness import Fleet, Workload, wait_until
+from tests.support.api import Api
+from tests.support.harness import Fleet, Workload, wait_until
 
 from lowwater.control.fold import ControlReader
 

@@ -6,9 +6,9 @@ import base64
 from typing import Any
 
 import pytest
-from tests.api import Api
-from tests.controlled import LANDINGS
-from tests.harness import Fleet, Workload
+from tests.support.api import Api
+from tests.support.controlled import LANDINGS
+from tests.support.harness import Fleet, Workload
 
 
 def test_sources_are_listed_as_connect_does(api: Api, source: str) -> None:

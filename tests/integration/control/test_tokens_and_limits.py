@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from tests.api import Api
 from tests.conftest import NewFleet
-from tests.harness import Fleet
+from tests.support.api import Api
+from tests.support.harness import Fleet
 
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.ports import free_port

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.api import Api
 from tests.conftest import NewFleet
-from tests.harness import Fleet, wait_until
+from tests.support.api import Api
+from tests.support.harness import Fleet, wait_until
 
 from lowwater_fleet.runner.ports import free_port
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.copied_group import CopiedGroup
 from tests.integration.landing.conftest import spark  # noqa: F401  a fixture
-from tests.postgres import Database
+from tests.support.copied_group import CopiedGroup
+from tests.support.postgres import Database
 
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.servers.postgres import EmbeddedPostgres

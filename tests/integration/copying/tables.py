@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from psycopg import sql
-from tests.postgres import Database
+from tests.support.postgres import Database
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.encoder import TableEncoder

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from tests.integration.copying.tables import CopiedTable, postgres_config
-from tests.postgres import Database
+from tests.support.postgres import Database
 
 from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.errors import CodecError, SnapshotGoneError, SourceLostError

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.copied_group import CopiedGroup
 from tests.integration.copying.conftest import NewCopiedGroup
 from tests.integration.copying.test_tables_are_copied import change, state
+from tests.support.copied_group import CopiedGroup
 
 from lowwater.control import commands as words
 from lowwater.control.fold import ControlFold

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.copied_group import CopiedGroup
 from tests.integration.copying.conftest import NewCopiedGroup
+from tests.support.copied_group import CopiedGroup
 
 from lowwater.lake import Lake
 from lowwater.lake.chain.manifest import ATTEMPTS, Kind, Layer

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.harness import LAND
-from tests.ordered_topic import OrderedTopic
+from tests.support.harness import LAND
+from tests.support.ordered_topic import OrderedTopic
 
 from lowwater.errors import ConfigError
 from lowwater.runtime import config

@@ -9,7 +9,7 @@ import uuid
 from typing import Any
 
 from tests.integration.mongodb.reading import Read, copied
-from tests.versions import Change
+from tests.support.versions import Change
 
 from lowwater.records.positions import Order
 from lowwater_extractor.api import Frame

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 from tests.conformance.kit import SOURCE
-from tests.mongodb import MongoDatabase, source_config
-from tests.versions import Change, Versions
+from tests.support.mongodb import MongoDatabase, source_config
+from tests.support.versions import Change, Versions
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules, published

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.integration.mongodb.reading import Read, reading
-from tests.mongodb import MongoDatabase
+from tests.support.mongodb import MongoDatabase
 
 from lowwater.records.positions import ORDER_MAX
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tests.integration.mongodb.reading import source_of
-from tests.mongodb import MongoDatabase
-from tests.versions import Versions
+from tests.support.mongodb import MongoDatabase
+from tests.support.versions import Versions
 
 from lowwater.errors import StartRefusedError
 from lowwater_extractor.api import SourceTransaction, ThreadMark

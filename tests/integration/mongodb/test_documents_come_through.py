@@ -13,7 +13,7 @@ from bson.int64 import Int64
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from tests.integration.mongodb.reading import copied, reading, source_of
-from tests.mongodb import MongoDatabase
+from tests.support.mongodb import MongoDatabase
 from tests.unit.mongodb.documents import BY_HAND, VALUES, document, element
 
 from lowwater.codec.rules import ColumnRules, Mask

@@ -13,7 +13,7 @@ from bson.int64 import Int64
 from bson.objectid import ObjectId
 from tests.integration.mongodb.lake import Lake
 from tests.integration.mongodb.reading import Read, copied, reading, source_of
-from tests.mongodb import IMAGES, MongoDatabase, NewMongo
+from tests.support.mongodb import IMAGES, MongoDatabase, NewMongo
 from tests.unit.mongodb.documents import VALUES
 
 from lowwater.codec.table import INT64

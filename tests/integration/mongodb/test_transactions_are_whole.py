@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pymongo.write_concern import WriteConcern
 from tests.integration.mongodb.reading import Read, reading
-from tests.mongodb import MongoDatabase, NewMongo
+from tests.support.mongodb import MongoDatabase, NewMongo
 
 from lowwater.errors import SourceLostError
 from lowwater.records.positions import Order

@@ -10,8 +10,8 @@ import pymongo
 import pytest
 from tests.conformance.kit import SOURCE
 from tests.integration.mongodb.reading import Read, reading, source_of
-from tests.mongodb import MongoDatabase, NewMongo
-from tests.versions import Versions
+from tests.support.mongodb import MongoDatabase, NewMongo
+from tests.support.versions import Versions
 
 from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
 from lowwater_extractor.api import Check

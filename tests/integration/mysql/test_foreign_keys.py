@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from tests.integration.mysql.reading import reading, source_of
-from tests.mysql import MysqlDatabase, NewMysql, connect, run
+from tests.support.mysql import MysqlDatabase, NewMysql, connect, run
 
 from lowwater.errors import LogUnknownError, StartRefusedError
 

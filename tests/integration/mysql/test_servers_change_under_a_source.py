@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.harness import wait_until
 from tests.integration.mysql.reading import Read, reading, source_of
-from tests.mysql import NEWEST_FIRST, MysqlDatabase, NewMysql, connect, run
+from tests.support.harness import wait_until
+from tests.support.mysql import NEWEST_FIRST, MysqlDatabase, NewMysql, connect, run
 
 from lowwater.errors import IncarnationError, LogGapError, SourceError, SourceLostError, StartRefusedError
 from lowwater_extractor.sources.mysql.position import Ahead, Resume

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pymysql
 import pytest
 from tests.integration.mysql.reading import Read, reading
-from tests.mysql import MARIADBS, MYSQLS, NEWEST_FIRST, MysqlDatabase, NewMysql, run
+from tests.support.mysql import MARIADBS, MYSQLS, NEWEST_FIRST, MysqlDatabase, NewMysql, run
 
 from lowwater.errors import LogUnknownError, StartRefusedError
 from lowwater_fleet.servers.mysql_install import Flavour

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.integration.mysql.copied import copied, planned, read
 from tests.integration.mysql.reading import reading, source_of
-from tests.mysql import MYSQLS, MysqlDatabase, run
+from tests.support.mysql import MYSQLS, MysqlDatabase, run
 
 from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.errors import SnapshotGoneError, SourceLostError, StartRefusedError

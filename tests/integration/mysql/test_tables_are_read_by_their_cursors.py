@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.integration.mysql.reading import reading, source_of
-from tests.mysql import MysqlDatabase
-from tests.syncs import Syncs, settings_of
+from tests.support.mysql import MysqlDatabase
+from tests.support.syncs import Syncs, settings_of
 
 from lowwater.errors import StartRefusedError
 

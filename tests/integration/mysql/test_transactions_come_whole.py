@@ -9,7 +9,7 @@ from typing import Any
 import pymysql
 import pytest
 from tests.integration.mysql.reading import Read, reading
-from tests.mysql import MARIADBS, MYSQLS, MysqlDatabase, connect, run
+from tests.support.mysql import MARIADBS, MYSQLS, MysqlDatabase, connect, run
 
 from lowwater.errors import LogGapError, LogUnknownError, SourceLostError, StartRefusedError
 from lowwater_extractor.sources.mysql.position import Resume

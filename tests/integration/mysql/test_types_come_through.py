@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.integration.mysql.copied import as_on_the_wire, copied
 from tests.integration.mysql.reading import reading, source_of
-from tests.mysql import MARIADBS, MYSQLS, MysqlDatabase
+from tests.support.mysql import MARIADBS, MYSQLS, MysqlDatabase
 from tests.unit.mysql.binlog import NoServer
 
 from lowwater.errors import CodecError

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
-from tests.harness import LAND, Fleet, get, skip_without_spark, wait_until
-from tests.postgres import Database
-from tests.postgres_fleet import Pgbench, source_config
-from tests.prometheus import Prometheus, find
+from tests.support.harness import LAND, Fleet, get, skip_without_spark, wait_until
+from tests.support.postgres import Database
+from tests.support.postgres_fleet import Pgbench, source_config
+from tests.support.prometheus import Prometheus, find
 
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner import services

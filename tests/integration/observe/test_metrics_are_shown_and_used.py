@@ -12,9 +12,9 @@ import yaml
 from deploy.grafana.panels import ONLY_WHEN
 from deploy.metrics_table import rows
 from prometheus_client.parser import text_string_to_metric_families
-from tests.harness import get, metric
 from tests.integration.observe.conftest import Watched
-from tests.prometheus import REPOSITORY, RULES
+from tests.support.harness import get, metric
+from tests.support.prometheus import REPOSITORY, RULES
 
 DASHBOARDS = sorted((REPOSITORY / "deploy/grafana/dashboards").glob("*.json"))
 #: the kinds of source that the fleet has; a kind's own metrics are there only in its extractor

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.conformance.kit import SOURCE
-from tests.postgres import Database
-from tests.versions import Change, Transactions, Versions
+from tests.support.postgres import Database
+from tests.support.versions import Change, Transactions, Versions
 
 from lowwater.records.positions import Order
 from lowwater_extractor.api import SourceTransaction, Stream, ThreadMark

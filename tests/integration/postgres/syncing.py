@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.integration.postgres.reading import source_of
-from tests.postgres import Database
-from tests.syncs import Syncs, settings_of
+from tests.support.postgres import Database
+from tests.support.syncs import Syncs, settings_of
 
 
 @contextmanager

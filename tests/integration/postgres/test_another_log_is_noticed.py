@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from tests.harness import wait_until
 from tests.integration.postgres.reading import Read, reading, source_of
-from tests.postgres import NEWEST_FIRST, Database, NewPostgres
+from tests.support.harness import wait_until
+from tests.support.postgres import NEWEST_FIRST, Database, NewPostgres
 
 from lowwater.errors import IncarnationError, LogGapError
 from lowwater_extractor.sources.postgres.position import Resume

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 from tests.integration.postgres.reading import reading, stream_large_ones
-from tests.postgres import Database, NewPostgres
-from tests.versions import Change
+from tests.support.postgres import Database, NewPostgres
+from tests.support.versions import Change
 
 from lowwater_extractor.api import SourceTransaction
 

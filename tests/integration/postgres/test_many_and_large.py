@@ -10,10 +10,10 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from tests.harness import Fleet, wait_until
-from tests.memory import Peak
-from tests.postgres import Database, NewPostgres
-from tests.postgres_fleet import postgres_fleet
+from tests.support.harness import Fleet, wait_until
+from tests.support.memory import Peak
+from tests.support.postgres import Database, NewPostgres
+from tests.support.postgres_fleet import postgres_fleet
 
 from lowwater.kafka import topics
 from lowwater.kafka.consumer import AssignedConsumer

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from tests.integration.postgres.reading import source_of
 from tests.integration.postgres.syncing import syncing
-from tests.postgres import Database
-from tests.versions import Versions
+from tests.support.postgres import Database
+from tests.support.versions import Versions
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules

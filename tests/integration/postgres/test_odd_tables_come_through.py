@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from tests.integration.postgres.reading import MARKER, reading, stream_large_ones
-from tests.postgres import Database, NewPostgres
-from tests.versions import Change
+from tests.support.postgres import Database, NewPostgres
+from tests.support.versions import Change
 
 from lowwater_fleet.servers.postgres_install import VERSIONS
 

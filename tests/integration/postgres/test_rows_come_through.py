@@ -8,7 +8,7 @@ from copy import copy
 import psycopg
 import pytest
 from tests.integration.postgres.reading import reading, source_of
-from tests.postgres import Database
+from tests.support.postgres import Database
 
 from lowwater.errors import CodecError, StartRefusedError
 

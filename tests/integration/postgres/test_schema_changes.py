@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from tests.integration.postgres.reading import Read, reading, stream_large_ones
-from tests.postgres import Database
-from tests.versions import Change
+from tests.support.postgres import Database
+from tests.support.versions import Change
 
 from lowwater.codec import table as t
 from lowwater_extractor.sources.postgres import stream as stream_module

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.harness import Fleet, skip_without_spark, wait_until
-from tests.postgres import Database
-from tests.postgres_fleet import postgres_fleet
+from tests.support.harness import Fleet, skip_without_spark, wait_until
+from tests.support.postgres import Database
+from tests.support.postgres_fleet import postgres_fleet
 
 from lowwater.control.fold import commit_control
 from lowwater.lake import Lake

@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from tests.harness import wait_until
 from tests.integration.postgres.reading import reading, source_of
 from tests.integration.postgres.syncing import syncing
-from tests.postgres import Database, NewPostgres
+from tests.support.harness import wait_until
+from tests.support.postgres import Database, NewPostgres
 
 from lowwater.errors import CodecError, SourceLostError
 from lowwater_extractor.sources.postgres.cursor.stream import identity

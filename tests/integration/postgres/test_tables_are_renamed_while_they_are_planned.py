@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.harness import wait_until
 from tests.integration.postgres.reading import source_of
-from tests.postgres import Database
+from tests.support.harness import wait_until
+from tests.support.postgres import Database
 
 from lowwater.errors import SourceLostError
 

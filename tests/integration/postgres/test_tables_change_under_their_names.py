@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.harness import Fleet, skip_without_spark
 from tests.integration.postgres.test_what_the_log_does_not_tell import run
-from tests.lake_beside import LakeBeside
-from tests.postgres import Database
-from tests.postgres_fleet import postgres_fleet
+from tests.support.harness import Fleet, skip_without_spark
+from tests.support.lake_beside import LakeBeside
+from tests.support.postgres import Database
+from tests.support.postgres_fleet import postgres_fleet
 
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 

@@ -11,7 +11,7 @@ import psycopg
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.integration.postgres.reading import reading, source_of
-from tests.postgres import Database
+from tests.support.postgres import Database
 
 INFINITY_US, INFINITY_DAYS = (1 << 63) - 1, (1 << 31) - 1
 #: how a value is asked for: as the driver knows it, as text, as a number since 1970

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.integration.postgres.reading import reading
 from tests.integration.postgres.test_what_the_log_does_not_tell import PARTS, TWO, check_stale, run
-from tests.postgres import Database
+from tests.support.postgres import Database
 
 from lowwater.errors import LogGapError, SourceError, StartRefusedError
 from lowwater_extractor.sources.postgres.catalogue_watch import watch

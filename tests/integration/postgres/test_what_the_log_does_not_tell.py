@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.integration.postgres.reading import Read, reading
-from tests.postgres import Database
+from tests.support.postgres import Database
 
 from lowwater_extractor.sources.postgres.catalogue_watch import digest
 from lowwater_extractor.sources.postgres.stream import PostgresStream

@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.kit import Encoders
 from tests.integration.postgres.reading import reading, source_of
 from tests.integration.postgres.syncing import syncing
-from tests.postgres import Database
+from tests.support.postgres import Database
 
 from lowwater.errors import ConfigError, StartRefusedError
 from lowwater_extractor.sources import open_source

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from tests.conformance.kit import Encoders
 from tests.integration.postgres.reading import reading, source_of
-from tests.postgres import Database, NewPostgres
+from tests.support.postgres import Database, NewPostgres
 
 from lowwater.errors import LogGapError, LowwaterError, SourceError, SourceLostError, StartRefusedError
 from lowwater_extractor.sources.postgres import stream as stream_module

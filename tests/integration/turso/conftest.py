@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.turso_file import TursoFile
+from tests.support.turso_file import TursoFile
 
 NewFile = Callable[..., TursoFile]
 

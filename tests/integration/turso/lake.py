@@ -8,7 +8,7 @@ from typing import Any
 
 import fastavro
 from tests.conformance.kit import Encoders
-from tests.turso_file import Captured, TursoFile, copied
+from tests.support.turso_file import Captured, TursoFile, copied
 
 from lowwater.codec.avro import avro_columns, change_schema
 from lowwater.codec.table import TableSchema

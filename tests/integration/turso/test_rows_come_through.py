@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conformance.kit import PastChange
 from tests.integration.turso.conftest import NewFile
-from tests.turso_file import TursoFile, captured
+from tests.support.turso_file import TursoFile, captured
 
 TABLES = (
     "CREATE TABLE t (id INTEGER PRIMARY KEY, b TEXT UNIQUE, c REAL)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.integration.turso.conftest import NewFile
-from tests.turso_file import Captured, captured
+from tests.support.turso_file import Captured, captured
 
 from lowwater.errors import StartRefusedError
 

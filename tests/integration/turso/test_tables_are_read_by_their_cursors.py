@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.conformance.kit import Encoders, read
 from tests.integration.turso.conftest import NewFile
-from tests.turso_file import TursoFile
+from tests.support.turso_file import TursoFile
 
 from lowwater.errors import CodecError, StartRefusedError
 from lowwater.records.positions import Order
@@ -191,5 +191,5 @@ def test_a_source_keeps_its_mode(new_file: NewFile) -> None:
     stream = file.source().stream({}, {}, Encoders())
     resume = stream.poll(frozenset()).marks[1].resume
     stream.close()
-    with pytest.raises(StartRefusedError, match="captured in the mode cdc, and is now to be in full_refresh"):
+    with pytest.raises(StartRefusedError, match="captured in the mode cdc, but the config has the mode full_refresh"):
         file.source(mode="full_refresh").stream({1: resume}, {}, Encoders())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.integration.turso.conftest import NewFile
 from tests.integration.turso.lake import Lake
-from tests.turso_file import Captured, TursoFile
+from tests.support.turso_file import Captured, TursoFile
 
 from lowwater.errors import IncarnationError, LogGapError, LowwaterError, SourceLostError, StartRefusedError
 from lowwater.turso import FEATURES, capture

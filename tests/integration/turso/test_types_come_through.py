@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.integration.turso.conftest import NewFile
-from tests.turso_file import TursoFile, captured, copied
+from tests.support.turso_file import TursoFile, captured, copied
 
 from lowwater.codec.rules import ColumnRules, Mask
 from lowwater.errors import CodecError, LogGapError, SnapshotGoneError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.integration.turso.conftest import NewFile
-from tests.turso_file import Captured, TursoFile, captured
+from tests.support.turso_file import Captured, TursoFile, captured
 
 from lowwater.errors import (
     ConfigError,

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from deploy.__main__ import made
 from deploy.metrics_table import rows
-from tests.prometheus import REPOSITORY, RULES, find
+from tests.support.prometheus import REPOSITORY, RULES, find
 
 RULES_TEST = RULES.with_name("rules_test.yaml")
 RUNBOOKS = REPOSITORY / "docs/operations/runbooks"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance.kit import Encoders
-from tests.plain_form import plain_form
+from tests.support.plain_form import plain_form
 from tests.unit.turso.records import Value, blobs, integers, reals, record, texts
 
 from lowwater.codec.encoder import TableEncoder

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.plain_form import plain_form
+from tests.support.plain_form import plain_form
 
 from lowwater.codec.varint import long
 from lowwater_extractor._native import frames as frames_module

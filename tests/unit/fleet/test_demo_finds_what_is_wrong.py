@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lake_maker import LakeMaker, Made, MadeTransaction
+from tests.support.lake_maker import LakeMaker, Made, MadeTransaction
 from tests.unit.lake.test_reader import schema
 
 from lowwater.codec.table import INT32, INT64, STRING, Type

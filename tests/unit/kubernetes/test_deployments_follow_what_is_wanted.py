@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from tests.simulated_kubernetes import TOKEN, VERSION, SimulatedKubernetes
+from tests.support.simulated_kubernetes import TOKEN, VERSION, SimulatedKubernetes
 
 from lowwater.control.commands import SOURCE, Change, configure, remove, want
 from lowwater.control.desired_state import SourceSpec, to_json, wanted_fleet

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.lake_maker import LakeMaker, Made, MadeTransaction
+from tests.support.lake_maker import LakeMaker, Made, MadeTransaction
 
 from lowwater.codec.table import FLOAT32, FLOAT64, INT32, INT64, STRING, Column, TableSchema, Type, decimal
 from lowwater.lake.chain.manifest import File, Place

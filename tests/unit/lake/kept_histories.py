@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.lake_maker import LakeMaker
+from tests.support.lake_maker import LakeMaker
 from tests.unit.lake.histories import COLUMNS, NAME, History, Row
 
 from lowwater.lake.chain.chain import Chain

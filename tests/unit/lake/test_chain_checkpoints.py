@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.s3 import S3Server
+from tests.support.s3 import S3Server
 from tests.unit.lake.chains import MemoryStore, Writer
 
 from lowwater.lake.chain.chain import Chain, Head, TableSummary

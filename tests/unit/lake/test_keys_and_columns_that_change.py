@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.lake_maker import LakeMaker, Made, MadeTransaction
+from tests.support.lake_maker import LakeMaker, Made, MadeTransaction
 from tests.unit.lake.test_reader import insert, schema
 
 from lowwater.codec.table import INT64, STRING, Type

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.lake_maker import LakeMaker, Made, MadeTransaction
+from tests.support.lake_maker import LakeMaker, Made, MadeTransaction
 from tests.unit.lake.histories import Step
 from tests.unit.lake.kept_histories import check
 from tests.unit.lake.moving_histories import MovingHistory, moving_steps

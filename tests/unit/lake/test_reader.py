@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.lake_maker import LakeMaker, Made, MadeTransaction
+from tests.support.lake_maker import LakeMaker, Made, MadeTransaction
 
 from lowwater.codec.table import BYTES, DATE, INT32, INT64, STRING, TIMESTAMP, Column, TableSchema, Type, decimal
 from lowwater.errors import LakeDamagedError, LakeError, StaleTableError

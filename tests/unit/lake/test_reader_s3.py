@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.lake_maker import LakeMaker
-from tests.s3 import S3Server
+from tests.support.lake_maker import LakeMaker
+from tests.support.s3 import S3Server
 from tests.unit.lake.histories import NAME, History, Step
 from tests.unit.lake.test_state_property import as_dictionaries, expected
 

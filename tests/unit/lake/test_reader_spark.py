@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.lake_maker import LakeMaker, Made, MadeTransaction
+from tests.support.lake_maker import LakeMaker, Made, MadeTransaction
 from tests.unit.lake.histories import NAME, History, Step
 from tests.unit.lake.moving_histories import MovingHistory
 from tests.unit.lake.test_reader import schema

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.lake_maker import LakeMaker
+from tests.support.lake_maker import LakeMaker
 from tests.unit.lake.test_reader import insert, schema
 from tests.unit.lake.test_reader_cli import answer, run
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.lake_maker import LakeMaker
+from tests.support.lake_maker import LakeMaker
 from tests.unit.lake.histories import COLUMNS, KEY, NAME, History, Row, Step, steps
 
 from lowwater.errors import LakeError

@@ -17,7 +17,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.s3 import S3Server
+from tests.support.s3 import S3Server
 
 from lowwater.errors import AlreadyThereError, ConfigError, NotThereError, StoreError
 from lowwater.lake.store.base import Store, get_all, open_lake_store

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.lake_maker import LakeMaker, Made, MadeTransaction
+from tests.support.lake_maker import LakeMaker, Made, MadeTransaction
 from tests.unit.lake.test_reader import schema
 
 from lowwater.codec.table import INT64

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.s3 import S3Server
+from tests.support.s3 import S3Server
 from tests.unit.lake.chains import MemoryStore, Writer, a_file
 
 from lowwater.lake.chain.chain import Chain, Head

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.kit import PastTransaction, read
-from tests.versions import Versions
+from tests.support.versions import Versions
 
 from lowwater_extractor.modes import is_wanted
 from lowwater_extractor.sources.mysql.assembler import Assembler

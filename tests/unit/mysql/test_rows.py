@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.versions import Change
 from tests.unit.mysql.binlog import ITEMS, UTF8MB4, Fed, Log, NoServer, column, item, row, table_map
-from tests.versions import Change
 
 from lowwater.errors import LogUnknownError
 from lowwater_extractor.sources.mysql.wire import events as ev

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulated_oracle import Rows, SimulatedOracle
+from tests.support.simulated_oracle import Rows, SimulatedOracle
 
 from lowwater_extractor.sources.oracle import checks as c
 from lowwater_extractor.sources.oracle.dictionary import query as q

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracle_logs import seal
+from tests.support.oracle_logs import seal
 
 from lowwater_extractor.sources.oracle.redo.blocks import Wrong, find_bad, fold, rows
 from lowwater_extractor.sources.oracle.redo.layout import Format

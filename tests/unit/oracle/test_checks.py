@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.simulated_oracle import SimulatedOracle
+from tests.support.simulated_oracle import SimulatedOracle
 from tests.unit.oracle import catalogue
 
 from lowwater.errors import SourceError, SourceLostError

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import fastavro
 import pytest
 from tests.conformance.kit import Encoders
-from tests.simulated_oracle import ACCOUNTS, NO_ROW, SOURCE, Rows, SimulatedOracle, rowid
+from tests.support.simulated_oracle import ACCOUNTS, NO_ROW, SOURCE, Rows, SimulatedOracle, rowid
 
 from lowwater.codec.varint import long
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError

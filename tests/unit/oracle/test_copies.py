@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.simulated_copies import SimulatedCopies, StoredTable
+from tests.support.simulated_copies import SimulatedCopies, StoredTable
 
 from lowwater.codec.avro import change_schema
 from lowwater.codec.rules import ColumnRules, Mask, published

@@ -6,7 +6,7 @@ from datetime import UTC, timedelta, timezone, tzinfo
 from struct import pack
 
 import pytest
-from tests.oracle_logs import (
+from tests.support.oracle_logs import (
     CONTAINER,
     LITTLE,
     OBJECT,

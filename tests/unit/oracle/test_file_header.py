@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracle_logs import IDENTITY, MadeLog, MadeLwn, real_logs
+from tests.support.oracle_logs import IDENTITY, MadeLog, MadeLwn, real_logs
 
 from lowwater.errors import IncarnationError, LogCorruptError, LogGapError, LogUnknownError
 from lowwater_extractor.sources.oracle.redo.file_header import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.simulated_oracle import Rows, SimulatedOracle
+from tests.support.simulated_oracle import Rows, SimulatedOracle
 from tests.unit.oracle.test_changes import TS, Encoders, maker, number, table, text, want
 from tests.unit.oracle.vector_builder import Build
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from tests.conformance.kit import Encoders
-from tests.simulated_oracle import ACCOUNTS, SOURCE, SimulatedOracle, rowid
+from tests.support.simulated_oracle import ACCOUNTS, SOURCE, SimulatedOracle, rowid
 from tests.unit.oracle.test_contents import NOTES
 
 from lowwater.errors import StartRefusedError

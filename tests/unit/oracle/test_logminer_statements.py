@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.simulated_oracle import ACCOUNTS, SimulatedOracle, rowid
+from tests.support.simulated_oracle import ACCOUNTS, SimulatedOracle, rowid
 from tests.unit.oracle.test_contents import NOTES, Mined
 
 from lowwater.errors import LogUnknownError

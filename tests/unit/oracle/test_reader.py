@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.oracle_logs import (
+from tests.support.oracle_logs import (
     CONTAINER,
     IDENTITY,
     OBJECT,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.oracle_logs import CONTAINER, IDENTITY, OBJECT, real_logs
+from tests.support.oracle_logs import CONTAINER, IDENTITY, OBJECT, real_logs
 from tests.unit.oracle.plain_vectors import (
     Record,
     Vector,

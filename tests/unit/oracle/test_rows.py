@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.oracle_logs import real_logs
+from tests.support.oracle_logs import real_logs
 from tests.unit.oracle.test_real_logs import both
 from tests.unit.oracle.vector_builder import CMP, LKR, LMN, OBJECT, UPDATE, Build, Value, vector
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.oracle_logs import MadeLog, MadeLwn, MadeRecord, filler, record, seal, vector
+from tests.support.oracle_logs import MadeLog, MadeLwn, MadeRecord, filler, record, seal, vector
 from tests.unit.oracle.plain_vectors import unpack_record, unpack_vectors
 
 from lowwater_extractor.sources.oracle.redo.blocks import Bytes, rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.kit import Encoders
-from tests.simulated_oracle import ACCOUNTS, SOURCE, OpenWork, SimulatedOracle
+from tests.support.simulated_oracle import ACCOUNTS, SOURCE, OpenWork, SimulatedOracle
 
 from lowwater.errors import IncarnationError, LogGapError, StartRefusedError
 from lowwater.records.positions import ORDER_MIN, Order

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.kit import Encoders, PastChange
-from tests.oracle_logs import real_logs
+from tests.support.oracle_logs import real_logs
 
 from lowwater.errors import ConfigError, LogGapError, SourceError, StartRefusedError
 from lowwater_extractor.sources import open_source

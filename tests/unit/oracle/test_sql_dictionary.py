@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.simulated_oracle import SimulatedOracle
+from tests.support.simulated_oracle import SimulatedOracle
 from tests.unit.oracle import catalogue
 
 from lowwater.codec import table as t

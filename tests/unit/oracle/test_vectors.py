@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracle_logs import OBJECT, begin, commit, undo, undone, vector
+from tests.support.oracle_logs import OBJECT, begin, commit, undo, undone, vector
 from tests.unit.oracle.plain_vectors import (
     Ddl,
     Undo,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.oracle_logs import (
+from tests.support.oracle_logs import (
     CONTAINER,
     OBJECT,
     MadeLog,
@@ -28,7 +28,7 @@ from tests.oracle_logs import (
     undone,
     vector,
 )
-from tests.plain_form import plain_form
+from tests.support.plain_form import plain_form
 
 from lowwater_extractor.sources.oracle.redo import codes, layout, opcodes, scan
 from lowwater_extractor.sources.oracle.redo import vector_columns as picks

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.oracle_logs import real_logs
+from tests.support.oracle_logs import real_logs
 from tests.unit.simulated_rac.walk import Record, Vector, block1, records
 
 from lowwater.codec.table import STRING, Column, TableSchema, decimal

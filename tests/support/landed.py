@@ -15,9 +15,9 @@ from lowwater.runtime.config import LakeConfig
 from lowwater_fleet.runner import services
 from lowwater_fleet.runner.ports import free_port
 from lowwater_fleet.runner.services import Service
-from tests.bank_topic import BankTopic, until
-from tests.harness import LAND
-from tests.ordered_topic import OrderedTopic
+from tests.support.bank_topic import BankTopic, until
+from tests.support.harness import LAND
+from tests.support.ordered_topic import OrderedTopic
 
 
 class Landed:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pymysql
 
 from lowwater.lake import Lake
-from tests.beside import beside
-from tests.harness import Fleet, wait_until
-from tests.mysql import MysqlDatabase, run
+from tests.support.beside import beside
+from tests.support.harness import Fleet, wait_until
+from tests.support.mysql import MysqlDatabase, run
 
 ACCOUNTS = 200
 TABLES = ("accounts", "entries", "markers")

@@ -25,7 +25,7 @@ from lowwater_extractor.sources.oracle.rows.value_writing import rowid_parts
 from lowwater_extractor.sources.oracle.rows.values import rowid, urowid
 from lowwater_extractor.sources.oracle.snapshot import view as v
 from lowwater_extractor.sources.oracle.types import CHARACTERS, OracleColumn, OracleType
-from tests.simulated_oracle import Rows, SimulatedOracle
+from tests.support.simulated_oracle import Rows, SimulatedOracle
 
 FOREVER = 1 << 62
 _QUERY = re.compile(

@@ -8,7 +8,7 @@ from typing import Any
 from lowwater_extractor.api import Source, SourceTransaction, ThreadMark
 from lowwater_extractor.incremental.cursors import Cursors
 from lowwater_extractor.incremental.stream import IncrementalStream, Look
-from tests.versions import Change, Versions
+from tests.support.versions import Change, Versions
 
 WAIT_SECONDS = 30.0
 

@@ -19,9 +19,9 @@ from pymongo import errors
 from pymongo.write_concern import WriteConcern
 
 from lowwater.lake import Lake
-from tests.beside import beside
-from tests.harness import Fleet, wait_until
-from tests.mongodb import MongoDatabase, source_config
+from tests.support.beside import beside
+from tests.support.harness import Fleet, wait_until
+from tests.support.mongodb import MongoDatabase, source_config
 
 ACCOUNTS = 200
 CENTS = 10_000

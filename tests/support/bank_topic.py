@@ -15,7 +15,7 @@ from lowwater.lake import Lake
 from lowwater.lake.chain.chain import Chain
 from lowwater.lake.store.base import open_lake_store
 from lowwater.runtime.config import LakeConfig
-from tests.ordered_topic import OrderedTopic
+from tests.support.ordered_topic import OrderedTopic
 
 COLUMNS = (Column("ID", INT64), Column("CENTS", INT64))
 ACCOUNTS = TableSchema("bank", "B", "ACCOUNTS", 1, COLUMNS, ("ID",))

@@ -10,8 +10,8 @@ from lowwater.errors import LakeError
 from lowwater.lake import Lake
 from lowwater.lake.chain.manifest import Layer
 from lowwater.lake.read.state_plan import all_files
-from tests.harness import Fleet, wait_until
-from tests.postgres import Database
+from tests.support.harness import Fleet, wait_until
+from tests.support.postgres import Database
 
 #: a row, written out: how often it is there
 Rows = Counter[str]

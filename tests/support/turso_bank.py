@@ -1,4 +1,4 @@
-"""A bank on a Turso file, written by a process of its own: `python -m tests.turso_bank app.db seed`.
+"""A bank on a Turso file, written by a process of its own: `python -m tests.support.turso_bank app.db seed`.
 
 Transfers between accounts, in one transaction with an entry for each side; some are rolled back, some in autocommit
 by a trigger. The sum over all accounts is always the same, and so is the sum over all entries.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.turso_file import TursoFile
+    from tests.support.turso_file import TursoFile
 
 ACCOUNTS, CENTS = 50, 1000
 TABLES = (
@@ -31,7 +31,7 @@ TABLES = (
 
 def make(path: Path, accounts: int = ACCOUNTS) -> TursoFile:
     # not for the writer's process, which is to start quickly
-    from tests.turso_file import TursoFile
+    from tests.support.turso_file import TursoFile
 
     file = TursoFile(path)
     file.do(*TABLES)
@@ -83,8 +83,8 @@ class Writer:
 
     def start(self) -> None:
         self._seed += 1
-        command = [sys.executable, "-m", "tests.turso_bank", str(self._path), str(self._seed), str(self._pause)]
-        self._process = subprocess.Popen(command, cwd=Path(__file__).parent.parent, stdout=subprocess.PIPE)
+        command = [sys.executable, "-m", "tests.support.turso_bank", str(self._path), str(self._seed), str(self._pause)]
+        self._process = subprocess.Popen(command, cwd=Path(__file__).parent.parent.parent, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"writing\n"
 

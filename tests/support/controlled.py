@@ -10,9 +10,9 @@ from typing import Any
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
 from lowwater.lake.store.base import open_lake_store
 from lowwater.runtime.config import LakeConfig
-from tests.api import Api
-from tests.harness import Fleet, Workload
-from tests.lake_maker import LakeMaker, Made, MadeTransaction
+from tests.support.api import Api
+from tests.support.harness import Fleet, Workload
+from tests.support.lake_maker import LakeMaker, Made, MadeTransaction
 
 #: a fuzz, or a page that is asked in a hurry, is no attack here
 CONTROL = {"requests_per_second": 100_000}

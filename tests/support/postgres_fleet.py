@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from lowwater.lake import Lake
 from lowwater_fleet.servers.postgres import EmbeddedPostgres
-from tests.harness import Fleet, wait_until
-from tests.postgres import Database
+from tests.support.harness import Fleet, wait_until
+from tests.support.postgres import Database
 
 
 def source_config(database: Database, **settings: Any) -> dict[str, Any]:

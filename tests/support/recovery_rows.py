@@ -9,7 +9,7 @@ from lowwater.kafka.producer import TransactionalProducer
 from lowwater.records.codec import decode_commit
 from lowwater.records.ids import transaction_id
 from lowwater.records.types import Commit, InProgress, Position
-from tests.harness import Fleet, wait_until
+from tests.support.harness import Fleet, wait_until
 
 KILLED = -signal.SIGKILL
 #: so that some transactions make a batch, and one of this many rows is larger than several

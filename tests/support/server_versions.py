@@ -1,6 +1,6 @@
 """Which servers the tests ran against. Each of them leaves a small report; docs/versions.md is made of these:
 
-make test ARGS="tests/conformance tests/differential" && .venv/bin/python -m tests.server_versions
+make test ARGS="tests/conformance tests/differential" && .venv/bin/python -m tests.support.server_versions
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parent.parent.parent
 REPORTS = _ROOT / ".lowwater" / "server-versions"
 PAGE = _ROOT / "docs" / "versions.md"
 SUITES = ("conformance", "differential")
@@ -20,9 +20,9 @@ SUITES = ("conformance", "differential")
 _HEAD = """\
 # Servers that the tests were run against
 
-Made by `python -m tests.server_versions` from what the tests reported: the last version of each server that a suite ran
-against. [conformance](../tests/conformance) is what every source kind promises; [differential](../tests/differential)
-compares the lake with the database after random workloads.
+Made by `python -m tests.support.server_versions` from the reports of the tests: the last version of each server that
+ran in a suite. [conformance](../tests/conformance) is what every source kind promises;
+[differential](../tests/differential) compares the lake with the database after random workloads.
 
 """
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.ports import free_port
 from tests.failures.proxy import SwallowingProxy
-from tests.harness import wait_until
+from tests.support.harness import wait_until
 
 
 class FencedBroker:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from lowwater_fleet.runner.services import Service
-from tests.harness import wait_until
+from tests.support.harness import wait_until
 
 JSON = dict[str, Any]
 

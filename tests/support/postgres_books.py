@@ -19,10 +19,10 @@ from lowwater_extractor.sources.postgres.wire.lsn import Lsn, parse_lsn
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.services import Service
 from lowwater_fleet.verify.history import Decoder
-from tests.beside import beside
-from tests.harness import Fleet, get, wait_until
-from tests.postgres import Database
-from tests.postgres_fleet import postgres_fleet
+from tests.support.beside import beside
+from tests.support.harness import Fleet, get, wait_until
+from tests.support.postgres import Database
+from tests.support.postgres_fleet import postgres_fleet
 
 
 class Books:

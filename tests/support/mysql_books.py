@@ -17,9 +17,9 @@ from pymysql.connections import Connection
 
 from lowwater.errors import BusError
 from lowwater_fleet.verify.history import Decoder
-from tests.beside import beside
-from tests.harness import Fleet, wait_until
-from tests.mysql import MysqlDatabase, run
+from tests.support.beside import beside
+from tests.support.harness import Fleet, wait_until
+from tests.support.mysql import MysqlDatabase, run
 
 
 class Books:

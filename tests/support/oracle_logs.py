@@ -29,7 +29,7 @@ from lowwater_extractor.sources.oracle.redo.layout import (
 )
 from lowwater_extractor.sources.oracle.redo.scan import Damage, find_lwns
 
-_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "oracle-free-23"
+_BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data" / "oracle-free-23"
 
 #: of the real logs, and of made ones unless told otherwise
 IDENTITY = Identity(1497016494, 1224959854)

@@ -27,10 +27,10 @@ from lowwater_fleet.runner import services
 from lowwater_fleet.runner.ports import free_port
 from lowwater_fleet.runner.services import Service
 from lowwater_spark.service import LandService
-from tests.harness import LAND
 from tests.integration.copying.tables import CopiedTable, postgres_config
-from tests.ordered_topic import OrderedTopic
-from tests.postgres import Database
+from tests.support.harness import LAND
+from tests.support.ordered_topic import OrderedTopic
+from tests.support.postgres import Database
 
 
 class CopiedGroup:

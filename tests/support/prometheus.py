@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from lowwater_fleet.runner.ports import free_port
-from tests.harness import wait_until
+from tests.support.harness import wait_until
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
 RULES = REPOSITORY / "deploy/prometheus/rules.yaml"
 SCRAPE_SECONDS = 1
 

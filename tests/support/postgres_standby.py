@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, suppress
 
 from lowwater_fleet.runner.process_tree import children
 from lowwater_fleet.servers.postgres import EmbeddedPostgres
-from tests.beside import beside
-from tests.harness import wait_until
-from tests.postgres import Database, NewPostgres
+from tests.support.beside import beside
+from tests.support.harness import wait_until
+from tests.support.postgres import Database, NewPostgres
 
 NAME = "standby1"
 #: a standby that does not answer stays connected
