@@ -17,7 +17,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tests.lake_maker import LakeMaker
+from tests.support.lake_maker import LakeMaker
 
 from bench.common import Bench, Result, best_of, peak_mb
 from bench.encoder import NOW_US, TABLE
