@@ -14,7 +14,7 @@ from lowwater.kafka import topics
 from lowwater.kafka.admin import Admin
 from lowwater.kafka.consumer import read_to_end
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import Kind
+from lowwater.lake.chain.manifest import ManifestKind
 from lowwater.lake.store.local import LocalDirectory
 from lowwater.records.schemas import open_store
 from lowwater.records.types import Copied, Prepared
@@ -148,7 +148,7 @@ def copy_seconds(database: SourceFleet) -> float:
     messages, _ = read_to_end(database.settings.kafka, topics.ledger(database.name))
     values = [m.value() or b"" for m in messages]
     prepared = [codec.decode(v, Prepared) for v in values if codec.record_type(v) is Prepared]
-    manifests = [m for m in database.chain().log(1) if m.kind is Kind.COPY and m.files]
+    manifests = [m for m in database.chain().log(1) if m.kind is ManifestKind.COPY and m.files]
     last = [m for m in manifests if m.files[0].copy_id == manifests[-1].files[0].copy_id]
     attempts = {m.attempt for m in last}
     first = min(p.at_us for p in prepared if p.attempt in attempts)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lowwater.lake import Lake
-from lowwater.lake.chain.manifest import ATTEMPTS, Kind, Layer
+from lowwater.lake.chain.manifest import ATTEMPTS, Layer, ManifestKind
 from lowwater.lake.read.verify import verify
 from lowwater.runtime.failpoints import FAIL_POINTS
 from lowwater.runtime.times import now_us
@@ -71,7 +71,7 @@ def _check(group: CopiedGroup, tables: int) -> None:
     config = group.settings.group(group.name).lake
     assert config is not None
     chain = group.chain()
-    live = {file.path for manifest in group.manifests(Kind.COPY) for file in manifest.files}
+    live = {file.path for manifest in group.manifests(ManifestKind.COPY) for file in manifest.files}
     sweep(chain, config, now_us() + 2 * 3600 * 10**6)
     assert {stored.path for stored in chain.store.list(Layer.COPY)} == live
     assert not list(chain.store.list(ATTEMPTS))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lowwater.lake.chain.manifest import Kind
+from lowwater.lake.chain.manifest import ManifestKind
 from lowwater.lake.read.verify import verify
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from tests.support.harness import Fleet, skip_without_spark
@@ -51,7 +51,9 @@ def _check(lake: LakeBeside) -> None:
     """All rows; every chunk landed once; nothing that a manifest names is missing or broken."""
     lake.assert_same("accounts", "moves")
     chain = lake.lake.chain
-    landed = [chunk for m in chain.log() if m.kind is Kind.COPY for chunk in {(f.copy_id, f.chunk) for f in m.files}]
+    landed = [
+        chunk for m in chain.log() if m.kind is ManifestKind.COPY for chunk in {(f.copy_id, f.chunk) for f in m.files}
+    ]
     assert len(landed) == len(set(landed))
     assert not [found for found in verify(chain.store) if not found.rubbish]
     print(f"{len(landed)} chunks, gsn {lake.lake.gsn}")

@@ -15,7 +15,7 @@ from lowwater.kafka.admin import Admin
 from lowwater.kafka.consumer import read_to_end
 from lowwater.kafka.producer import TransactionalProducer
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import Kind, Manifest
+from lowwater.lake.chain.manifest import Manifest, ManifestKind
 from lowwater.lake.store.base import open_lake_store
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk, Copied, CopiedChunk, Landed
@@ -152,13 +152,13 @@ class CopiedGroup:
         assert lake is not None
         return Chain.open(open_lake_store(lake))
 
-    def manifests(self, kind: Kind) -> list[Manifest]:
+    def manifests(self, kind: ManifestKind) -> list[Manifest]:
         return [manifest for manifest in self.chain().log() if manifest.kind is kind]
 
     def landed_chunks(self) -> list[tuple[str, int]]:
         """Of all copies' manifests, closed or not; a chunk that landed twice is here twice."""
         found = []
-        for manifest in self.manifests(Kind.COPY):
+        for manifest in self.manifests(ManifestKind.COPY):
             found += sorted({(file.copy_id, file.chunk) for file in manifest.files})
         return found
 

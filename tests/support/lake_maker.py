@@ -17,10 +17,10 @@ from lowwater.codec.table import TableSchema
 from lowwater.lake.chain.manifest import (
     CopiedTables,
     File,
-    Kind,
     Landed,
     Layer,
     Manifest,
+    ManifestKind,
     Place,
     SkippedTransaction,
     StaleTables,
@@ -113,7 +113,7 @@ class LakeMaker:
                 if mine := found[part::files_each]:
                     files.append(self._stream_file(schema_id, mine, row_group))
         return self._commit(
-            Kind.LAND,
+            ManifestKind.LAND,
             files,
             from_gsn=from_gsn,
             from_offset=from_offset,
@@ -138,7 +138,7 @@ class LakeMaker:
         self.commit_us = max(self.commit_us, pc.max(rows["_commit_ts"]).cast(pa.int64()).as_py())
         self.clock_us = max(self.clock_us, self.commit_us)
         return self._commit(
-            Kind.LAND, [file], from_gsn=from_gsn, from_offset=from_offset, transactions=self.gsn - from_gsn
+            ManifestKind.LAND, [file], from_gsn=from_gsn, from_offset=from_offset, transactions=self.gsn - from_gsn
         )
 
     def _row(self, transaction: MadeTransaction, change: Made, seq: int, commit_us: int) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class LakeMaker:
             )
             for number, chunk in enumerate(chunks)
         ]  # fmt: skip
-        return self._commit(Kind.COPY, files)
+        return self._commit(ManifestKind.COPY, files)
 
     def copied(self, schema_id: int, copy_id: str, low: str) -> int:
         """The copy becomes readable, at a transaction of its own; its gsn."""
@@ -210,13 +210,13 @@ class LakeMaker:
         return self.gsn
 
     def compact(self, files: Sequence[File], removed: Sequence[str] = (), history_from: int = 0) -> Manifest:
-        return self._commit(Kind.COMPACT, files, removed=tuple(removed), history_from=history_from)
+        return self._commit(ManifestKind.COMPACT, files, removed=tuple(removed), history_from=history_from)
 
     def state_file(self, schema_id: int, rows: list[dict[str, Any]], gsn: int, **more: Any) -> File:
         table = pa.Table.from_pylist(rows, schema=self.tables[schema_id].stream_schema)
         return self.write(schema_id, table, Layer.STATE, gsn_min=1, gsn_max=gsn, folded_to=gsn, **more)
 
-    def _commit(self, kind: Kind, files: Sequence[File], **more: Any) -> Manifest:
+    def _commit(self, kind: ManifestKind, files: Sequence[File], **more: Any) -> Manifest:
         self.n += 1
         manifest = Manifest(
             n=self.n, kind=kind, group="g", attempt=f"a{self.n}", at_us=self.at_us or self.n, previous=self._previous,

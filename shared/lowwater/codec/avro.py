@@ -6,31 +6,31 @@ import json
 import re
 from typing import Any
 
-from lowwater.codec.table import Kind, TableSchema, Type
+from lowwater.codec.table import ColumnKind, TableSchema, Type
 from lowwater.errors import SchemaError
 
 OPS = ("c", "u", "d", "r", "t")
 
-_SIMPLE: dict[Kind, Any] = {
-    Kind.BOOLEAN: "boolean",
-    Kind.INT32: "int",
-    Kind.INT64: "long",
-    Kind.FLOAT32: "float",
-    Kind.FLOAT64: "double",
-    Kind.STRING: "string",
-    Kind.BYTES: "bytes",
-    Kind.DATE: {"type": "int", "logicalType": "date"},
-    Kind.TIME: {"type": "long", "logicalType": "time-micros"},
-    Kind.TIMESTAMP: {"type": "long", "logicalType": "local-timestamp-micros"},
-    Kind.TIMESTAMPTZ: {"type": "long", "logicalType": "timestamp-micros"},
-    Kind.UUID: {"type": "string", "logicalType": "uuid"},
+_SIMPLE: dict[ColumnKind, Any] = {
+    ColumnKind.BOOLEAN: "boolean",
+    ColumnKind.INT32: "int",
+    ColumnKind.INT64: "long",
+    ColumnKind.FLOAT32: "float",
+    ColumnKind.FLOAT64: "double",
+    ColumnKind.STRING: "string",
+    ColumnKind.BYTES: "bytes",
+    ColumnKind.DATE: {"type": "int", "logicalType": "date"},
+    ColumnKind.TIME: {"type": "long", "logicalType": "time-micros"},
+    ColumnKind.TIMESTAMP: {"type": "long", "logicalType": "local-timestamp-micros"},
+    ColumnKind.TIMESTAMPTZ: {"type": "long", "logicalType": "timestamp-micros"},
+    ColumnKind.UUID: {"type": "string", "logicalType": "uuid"},
     # Avro has no such logical type: readers that do not know it see the string
-    Kind.JSON: {"type": "string", "logicalType": "json"},
+    ColumnKind.JSON: {"type": "string", "logicalType": "json"},
 }
 
 
 def avro_type(type_: Type) -> Any:
-    if type_.kind is Kind.DECIMAL:
+    if type_.kind is ColumnKind.DECIMAL:
         if not type_.precision > 0 or not 0 <= type_.scale <= type_.precision:
             raise SchemaError(f"decimal({type_.precision}, {type_.scale}) is not a type")
         return {
@@ -39,7 +39,7 @@ def avro_type(type_: Type) -> Any:
             "precision": type_.precision,
             "scale": type_.scale,
         }
-    if type_.kind is Kind.ARRAY:
+    if type_.kind is ColumnKind.ARRAY:
         if type_.item is None:
             raise SchemaError("an array needs the type of its items")
         return {"type": "array", "items": ["null", avro_type(type_.item)]}

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from lowwater.codec import values, varint
 from lowwater.codec.avro import OPS
 from lowwater.codec.rules import ColumnRules, PublishedColumn, published
-from lowwater.codec.table import Kind, TableSchema
+from lowwater.codec.table import ColumnKind, TableSchema
 from lowwater.errors import CodecError, LowwaterError
 from lowwater.records.ids import SchemaId
 from lowwater.records.wire import header
@@ -62,14 +62,14 @@ _UTF8 = "{v} if type({v}) is bytes else {v}.encode()"
 _COUNTED = f"((L[n] if (n := len(b := {{b}})) < {varint.SMALL_END // 2} else P + long(n)) + b)"
 
 #: how a present value of a kind is written in place; other kinds call their writer
-_INLINE: dict[Kind, str] = {
-    Kind.INT32: _WHOLE,
-    Kind.INT64: _WHOLE,
-    Kind.STRING: _COUNTED.format(b=_UTF8),
-    Kind.JSON: _COUNTED.format(b=_UTF8),
-    Kind.BYTES: _COUNTED.format(b="{v}"),
-    Kind.TIMESTAMP: _MICROS,
-    Kind.TIMESTAMPTZ: _MICROS,
+_INLINE: dict[ColumnKind, str] = {
+    ColumnKind.INT32: _WHOLE,
+    ColumnKind.INT64: _WHOLE,
+    ColumnKind.STRING: _COUNTED.format(b=_UTF8),
+    ColumnKind.JSON: _COUNTED.format(b=_UTF8),
+    ColumnKind.BYTES: _COUNTED.format(b="{v}"),
+    ColumnKind.TIMESTAMP: _MICROS,
+    ColumnKind.TIMESTAMPTZ: _MICROS,
 }
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 REST = "_rest"
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     BOOLEAN = "boolean"
     INT32 = "int32"
     INT64 = "int64"
@@ -39,33 +39,33 @@ class Type:
     1970) · uuid `uuid.UUID`, str, or its text as bytes · array list (items may be None).
     """
 
-    kind: Kind
+    kind: ColumnKind
     precision: int = 0
     scale: int = 0
     item: Type | None = None
 
 
-BOOLEAN = Type(Kind.BOOLEAN)
-INT32 = Type(Kind.INT32)
-INT64 = Type(Kind.INT64)
-FLOAT32 = Type(Kind.FLOAT32)
-FLOAT64 = Type(Kind.FLOAT64)
-STRING = Type(Kind.STRING)
-BYTES = Type(Kind.BYTES)
-DATE = Type(Kind.DATE)
-TIME = Type(Kind.TIME)
-TIMESTAMP = Type(Kind.TIMESTAMP)
-TIMESTAMPTZ = Type(Kind.TIMESTAMPTZ)
-UUID = Type(Kind.UUID)
-JSON = Type(Kind.JSON)
+BOOLEAN = Type(ColumnKind.BOOLEAN)
+INT32 = Type(ColumnKind.INT32)
+INT64 = Type(ColumnKind.INT64)
+FLOAT32 = Type(ColumnKind.FLOAT32)
+FLOAT64 = Type(ColumnKind.FLOAT64)
+STRING = Type(ColumnKind.STRING)
+BYTES = Type(ColumnKind.BYTES)
+DATE = Type(ColumnKind.DATE)
+TIME = Type(ColumnKind.TIME)
+TIMESTAMP = Type(ColumnKind.TIMESTAMP)
+TIMESTAMPTZ = Type(ColumnKind.TIMESTAMPTZ)
+UUID = Type(ColumnKind.UUID)
+JSON = Type(ColumnKind.JSON)
 
 
 def decimal(precision: int, scale: int) -> Type:
-    return Type(Kind.DECIMAL, precision=precision, scale=scale)
+    return Type(ColumnKind.DECIMAL, precision=precision, scale=scale)
 
 
 def array(item: Type) -> Type:
-    return Type(Kind.ARRAY, item=item)
+    return Type(ColumnKind.ARRAY, item=item)
 
 
 @dataclass(frozen=True, slots=True)

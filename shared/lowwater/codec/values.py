@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from lowwater.codec import varint
-from lowwater.codec.table import Kind, Type
+from lowwater.codec.table import ColumnKind, Type
 from lowwater.errors import CodecError
 
 Write = Callable[[Any], bytes]
@@ -135,28 +135,28 @@ def array(items: list[Any], item: Write) -> bytes:
     return varint.long(len(parts)) + b"".join(parts) + b"\x00"
 
 
-_WRITERS: dict[Kind, Write] = {
-    Kind.BOOLEAN: boolean,
-    Kind.INT32: int32,
-    Kind.INT64: int64,
-    Kind.FLOAT32: struct.Struct("<f").pack,
-    Kind.FLOAT64: struct.Struct("<d").pack,
-    Kind.STRING: text,
-    Kind.BYTES: data,
-    Kind.DATE: lambda v: int32(days(v)),
-    Kind.TIME: lambda v: int64(time_micros(v)),
-    Kind.TIMESTAMP: lambda v: int64(timestamp_micros(v)),
-    Kind.TIMESTAMPTZ: lambda v: int64(instant_micros(v)),
-    Kind.UUID: uuid_text,
-    Kind.JSON: text,
+_WRITERS: dict[ColumnKind, Write] = {
+    ColumnKind.BOOLEAN: boolean,
+    ColumnKind.INT32: int32,
+    ColumnKind.INT64: int64,
+    ColumnKind.FLOAT32: struct.Struct("<f").pack,
+    ColumnKind.FLOAT64: struct.Struct("<d").pack,
+    ColumnKind.STRING: text,
+    ColumnKind.BYTES: data,
+    ColumnKind.DATE: lambda v: int32(days(v)),
+    ColumnKind.TIME: lambda v: int64(time_micros(v)),
+    ColumnKind.TIMESTAMP: lambda v: int64(timestamp_micros(v)),
+    ColumnKind.TIMESTAMPTZ: lambda v: int64(instant_micros(v)),
+    ColumnKind.UUID: uuid_text,
+    ColumnKind.JSON: text,
 }
 
 
 def writer(type_: Type) -> Write:
     """The function that writes a value of this type, without the null in front."""
-    if type_.kind is Kind.DECIMAL:
+    if type_.kind is ColumnKind.DECIMAL:
         return decimal_writer(type_.precision, type_.scale)
-    if type_.kind is Kind.ARRAY:
+    if type_.kind is ColumnKind.ARRAY:
         assert type_.item is not None
         return partial(array, item=writer(type_.item))
     return _WRITERS[type_.kind]

@@ -8,7 +8,7 @@ from lowwater.control.commands import GROUP, SOURCE
 from lowwater.control.desired_state import WantedFleet
 from lowwater.control.fold import ControlFold
 from lowwater.records.types import Wanted
-from lowwater.status.reporter import Heard, StatusBoard
+from lowwater.status.reporter import LastStatus, StatusBoard
 
 #: a thread that holds for less than this only comes a little later than the others
 HOLD_SECONDS_MIN = 1.0
@@ -39,7 +39,7 @@ def _wanted(fold: ControlFold, kind: str, name: str) -> dict[str, Any]:
     }
 
 
-def _state(heard: Heard | None, wanted: Wanted, now_us: int) -> str:
+def _state(heard: LastStatus | None, wanted: Wanted, now_us: int) -> str:
     """A service that says nothing is `unreachable`, unless nothing is to run."""
     if heard is None or not heard.is_fresh(now_us):
         return "stopped" if wanted.is_at_rest else "unreachable"
@@ -55,7 +55,7 @@ def _stalled(shown: dict[str, Any], state: str) -> dict[str, Any] | None:
     return shown.get("stalled") if state == "stalled" else None
 
 
-def _heard(heard: Heard | None, now_us: int) -> dict[str, Any]:
+def _heard(heard: LastStatus | None, now_us: int) -> dict[str, Any]:
     """What its service last said, and how long ago."""
     if heard is None:
         return {"heard_seconds_ago": None, "per_second": 0.0}
@@ -121,7 +121,7 @@ def _threads(
     return found
 
 
-def _holder(merger: Heard | None, now_us: int) -> dict[str, Any] | None:
+def _holder(merger: LastStatus | None, now_us: int) -> dict[str, Any] | None:
     if merger is None or not merger.is_fresh(now_us):
         return None
     holder: dict[str, Any] | None = merger.shown.get("holder")

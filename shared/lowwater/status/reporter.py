@@ -85,7 +85,7 @@ class Reporter:
 
 
 @dataclass(slots=True)
-class Heard:
+class LastStatus:
     """The last word of one service, and a little before it."""
 
     at_us: int
@@ -117,14 +117,14 @@ class StatusBoard:
     """Pure: records in, the last word of each service out."""
 
     def __init__(self) -> None:
-        self._heard: dict[tuple[str, str], Heard] = {}
+        self._heard: dict[tuple[str, str], LastStatus] = {}
 
     def apply(self, status: Status) -> None:
         key = (status.service, status.name)
         before = self._heard.get(key)
         if before is not None and before.at_us > status.at_us:
             return
-        heard = Heard(status.at_us, status.state, json.loads(status.shown), before.counts if before else deque())
+        heard = LastStatus(status.at_us, status.state, json.loads(status.shown), before.counts if before else deque())
         count = heard.shown.get(_COUNTED.get(status.service, ""))
         if isinstance(count, int):
             if heard.counts and count < heard.counts[-1][1]:
@@ -134,10 +134,10 @@ class StatusBoard:
                 heard.counts.popleft()
         self._heard[key] = heard
 
-    def get(self, service: str, name: str) -> Heard | None:
+    def get(self, service: str, name: str) -> LastStatus | None:
         return self._heard.get((service, name))
 
-    def of(self, service: str) -> dict[str, Heard]:
+    def of(self, service: str) -> dict[str, LastStatus]:
         return {name: heard for (found, name), heard in self._heard.items() if found == service}
 
 

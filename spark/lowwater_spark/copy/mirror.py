@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from lowwater.kafka import topics
 from lowwater.kafka.producer import TransactionalProducer
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import Kind
+from lowwater.lake.chain.manifest import ManifestKind
 from lowwater.records.codec import RecordCodec
 from lowwater.records.types import Aborted, Landed, Prepared
 from lowwater.runtime.config import KafkaConfig
@@ -49,12 +49,12 @@ class CopyMirror:
         self._producer.commit()
 
     def prepare(self, attempt: str, n: int) -> None:
-        self._send([Prepared(Kind.COPY, attempt, n, 0, 0, now_us())])
+        self._send([Prepared(ManifestKind.COPY, attempt, n, 0, 0, now_us())])
         fail_point("copy.prepared")
 
     def landed(self, chain: Chain) -> int:
         """All manifests of copies that are not mirrored yet, also those of a predecessor that woke up; how many."""
-        found = [m for m in chain.log(self._seen + 1) if m.kind is Kind.COPY and m.n not in self._mirrored]
+        found = [m for m in chain.log(self._seen + 1) if m.kind is ManifestKind.COPY and m.n not in self._mirrored]
         self._send([landed_record(manifest) for manifest in found], "copy.landed_produced")
         self._mirrored.update(manifest.n for manifest in found)
         self._seen = chain.head.n
@@ -70,7 +70,7 @@ class CopyMirror:
         An attempt is prepared before its manifest is written, so that one is not below the number it names first.
         """
         ledger = read_ledger_of(chain, self._kafka, self._codec, self._group)
-        begun = {p.attempt: p for p in ledger.open_attempts.values() if p.kind == Kind.COPY}
+        begun = {p.attempt: p for p in ledger.open_attempts.values() if p.kind == ManifestKind.COPY}
         self._mirrored = ledger.numbers
         self._seen = min((p.n for p in begun.values()), default=chain.head.n + 1) - 1
         for manifest in chain.log(self._seen + 1) if begun else ():

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from lowwater.errors import LandingConflictError, LowwaterError, SnapshotGoneError, SourceLostError, SparkError
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import File, Kind, Layer, Manifest
+from lowwater.lake.chain.manifest import File, Layer, Manifest, ManifestKind
 from lowwater.lake.read.state_plan import all_files
 from lowwater.lake.store.base import Store
 from lowwater.records.ids import SchemaId
@@ -118,7 +118,7 @@ class CopySession:
         if done:
             files = tuple(file for report in done for file in report.files)
             versions = tuple((id_, table_version(avro[id_])) for id_ in sorted({file.schema_id for file in files}))
-            manifest = self._commit(Draft(Kind.COPY, self._group, attempt, files, versions=versions))
+            manifest = self._commit(Draft(ManifestKind.COPY, self._group, attempt, files, versions=versions))
             if manifest is not None:
                 self._measure(manifest, chunks, done, time.monotonic() - started)
         else:
@@ -161,7 +161,7 @@ class CopySession:
             write_note(self._chain.store, AttemptNote(attempt=attempt, n=n, removed=tuple(f.path for f in files)))
         self._mirror.prepare(attempt, n + 1)
         draft = Draft(
-            Kind.COPY,
+            ManifestKind.COPY,
             self._group,
             attempt,
             removed=files,

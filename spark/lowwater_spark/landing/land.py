@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lowwater.errors import FencedError, LandingConflictError, LandingError
 from lowwater.kafka import topics
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import CopiedTables, Generation, Kind, Landed, Manifest, StaleTables
+from lowwater.lake.chain.manifest import CopiedTables, Generation, Landed, Manifest, ManifestKind, StaleTables
 from lowwater.records.codec import decode_commit
 from lowwater.records.ids import SchemaId
 from lowwater.records.schemas import SchemaStore
@@ -183,7 +183,7 @@ class Landing:
         if not self._attempt:
             self._attempt = land_attempt(start)
             prepared = Prepared(
-                Kind.LAND, self._attempt, self._chain.head.n + 1, start, start + expected_rows, now_us()
+                ManifestKind.LAND, self._attempt, self._chain.head.n + 1, start, start + expected_rows, now_us()
             )
             self._mirror.prepare(prepared)
 
@@ -273,7 +273,7 @@ class Landing:
         self._seen |= dict.fromkeys((f.schema_id for f in files), self._landings)
         copied, strangers = self._copied(reports)
         draft = Draft(
-            Kind.LAND,
+            ManifestKind.LAND,
             self._group,
             self._attempt,
             tuple(sorted(files, key=lambda f: (f.table, f.gsn_min))),

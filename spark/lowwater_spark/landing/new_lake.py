@@ -20,7 +20,7 @@ from lowwater.errors import LandingConflictError
 from lowwater.kafka import topics
 from lowwater.kafka.consumer import AssignedConsumer, read_to_end, topic_ends
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import ALL_TABLES, Kind, Landed, Manifest, StaleTables
+from lowwater.lake.chain.manifest import ALL_TABLES, Landed, Manifest, ManifestKind, StaleTables
 from lowwater.records.codec import RecordCodec
 from lowwater.records.types import Chunk, Commit, CopyRequest, OrderKey, Progress, Skipped
 from lowwater.runtime.config import KafkaConfig
@@ -50,7 +50,7 @@ class Beginning:
             return
         offset, gsn = self._present()
         draft = Draft(
-            Kind.BEGIN,
+            ManifestKind.BEGIN,
             self._group,
             f"begin-{uuid.uuid4().hex[:12]}",
             landed=Landed(topic=self._topic, topic_id=topic_id, offset=offset),
@@ -77,7 +77,7 @@ class Beginning:
     def ask_for_copies(self, chain: Chain, control: ControlFold) -> None:
         """Once for each source, whatever crashed before."""
         begun = first_manifest(chain)
-        if begun is None or begun.kind is not Kind.BEGIN:
+        if begun is None or begun.kind is not ManifestKind.BEGIN:
             return
         copied = {found.source for found in chain.copied}
         for source in self._sources:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lowwater.errors import LedgerError, NotThereError
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import ATTEMPTS, Kind, Layer, Manifest
+from lowwater.lake.chain.manifest import ATTEMPTS, Layer, Manifest, ManifestKind
 from lowwater.lake.store.base import Store
 
 _SUFFIX = ".json"
@@ -53,7 +53,7 @@ class AttemptNote(BaseModel):
         """It may land some of its chunks without the others: so it can no more once all of them conflict."""
         left = set(self.chunks)
         for manifest in chain.log(self.n + 1):
-            if manifest.kind is Kind.COPY:
+            if manifest.kind is ManifestKind.COPY:
                 left -= {(file.copy_id, file.chunk) for file in manifest.files}
                 left = {chunk for chunk in left if chunk[0] not in manifest.closed_copies}
             if manifest.attempt == self.attempt or not left:

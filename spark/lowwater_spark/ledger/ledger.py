@@ -18,10 +18,10 @@ from lowwater.lake.chain.manifest import (
     CopiedTables,
     File,
     Generation,
-    Kind,
     Landed,
     Layer,
     Manifest,
+    ManifestKind,
     SkippedTransaction,
     StaleTables,
     TableVersion,
@@ -42,7 +42,7 @@ TRIES_MAX = 5
 class Draft:
     """A landing that has all its files, but no number yet."""
 
-    kind: Kind
+    kind: ManifestKind
     group: str
     attempt: str
     files: tuple[File, ...] = ()
@@ -101,21 +101,21 @@ def state_paths(chain: Chain, table: str) -> frozenset[str]:
 
 def conflict(draft: Draft, chain: Chain) -> str | None:
     """Why this draft can never land behind this chain; None if it can."""
-    if draft.kind is Kind.BEGIN and chain.head.n:
+    if draft.kind is ManifestKind.BEGIN and chain.head.n:
         return "it has begun"
-    if draft.kind is Kind.LAND:
+    if draft.kind is ManifestKind.LAND:
         if chain.head.landed.topic and chain.head.landed.offset != draft.from_offset:
             return f"offsets {draft.from_offset} … have landed, up to {chain.head.landed.offset}"
         if chain.head.gsn + draft.transactions != draft.gsn:
             return f"gsn {chain.head.gsn} has landed, this one ends {draft.transactions} later at {draft.gsn}"
-    if draft.kind is Kind.COMPACT:
+    if draft.kind is ManifestKind.COMPACT:
         for file in draft.removed:
             if not chain.is_live(file):
                 return f"{file.path} is no longer live: another compaction has merged it"
         for table, seen in draft.states_seen:
             if state_paths(chain, table) != seen:
                 return f"another compaction has folded {table}"
-    if draft.kind is Kind.COPY:
+    if draft.kind is ManifestKind.COPY:
         for file in draft.files:
             if file.copy_id in chain.closed_copies:
                 return f"copy {file.copy_id} is closed"
@@ -132,7 +132,7 @@ def conflict(draft: Draft, chain: Chain) -> str | None:
 
 def manifest_behind(draft: Draft, head: Head, known_versions: set[int], at_us: int) -> Manifest:
     """The draft with the number behind `head`; landed and gsn are worked out again at every try."""
-    is_land = draft.kind is Kind.LAND
+    is_land = draft.kind is ManifestKind.LAND
     return Manifest(
         n=head.n + 1,
         kind=draft.kind,
@@ -140,8 +140,8 @@ def manifest_behind(draft: Draft, head: Head, known_versions: set[int], at_us: i
         attempt=draft.attempt,
         at_us=at_us,
         previous=head.digest,
-        landed=draft.landed if is_land or draft.kind is Kind.BEGIN else head.landed,
-        gsn=draft.gsn if is_land or draft.kind is Kind.BEGIN else head.gsn,
+        landed=draft.landed if is_land or draft.kind is ManifestKind.BEGIN else head.landed,
+        gsn=draft.gsn if is_land or draft.kind is ManifestKind.BEGIN else head.gsn,
         commit_ts_us=max(head.commit_ts_us, draft.commit_ts_us),
         clock_us=max(head.time_us, draft.clock_us),
         from_offset=draft.from_offset if is_land else None,

@@ -16,7 +16,7 @@ from lowwater.kafka.client import client_settings
 from lowwater.kafka.consumer import read_to_end
 from lowwater.kafka.producer import TransactionalProducer
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import Kind, Manifest
+from lowwater.lake.chain.manifest import Manifest, ManifestKind
 from lowwater.records.codec import RecordCodec
 from lowwater.records.types import Aborted, Landed, LandedChunk, Prepared
 from lowwater.runtime.config import KafkaConfig
@@ -68,12 +68,12 @@ def read_ledger(kafka: KafkaConfig, codec: RecordCodec, group: str) -> LedgerTop
             found.open_attempts[prepared.attempt] = prepared
         elif kind is Landed:
             landed = codec.decode(value, Landed)
-            if landed.kind == Kind.BEGIN:
+            if landed.kind == ManifestKind.BEGIN:
                 found = LedgerTopic(begun=landed.attempt)  # what came before was of another lake
             found.open_attempts.pop(landed.attempt, None)
             found.numbers.add(landed.n)
             # copies have a producer of their own, which may be ahead
-            if landed.kind != Kind.COPY:
+            if landed.kind != ManifestKind.COPY:
                 found.last = max(found.last, landed.n)
         else:
             found.open_attempts.pop(codec.decode(value, Aborted).attempt, None)
@@ -84,7 +84,7 @@ def read_ledger_of(chain: Chain, kafka: KafkaConfig, codec: RecordCodec, group: 
     """Nothing of it counts that was said of another lake."""
     found = read_ledger(kafka, codec, group)
     first = chain.manifest(1) if chain.head.n else None
-    if first is not None and first.kind is Kind.BEGIN and first.attempt != found.begun:
+    if first is not None and first.kind is ManifestKind.BEGIN and first.attempt != found.begun:
         return LedgerTopic()
     return found
 
@@ -142,7 +142,7 @@ class Mirror:
         """What the manifests say and the topic does not; the number of records that were missing."""
         ledger = read_ledger_of(chain, self._kafka, self._codec, self._group)
         open_attempts = ledger.open_attempts
-        self.unfinished = {p.from_offset for p in open_attempts.values() if p.kind == Kind.LAND}
+        self.unfinished = {p.from_offset for p in open_attempts.values() if p.kind == ManifestKind.LAND}
         missing: list[Landed | Aborted] = []
         count = 0
         for n in range(ledger.last + 1, chain.head.n + 1):
@@ -156,7 +156,11 @@ class Mirror:
                 self._send(missing, None)
                 missing = []
         # only what can never land any more: a paused process may still commit what does not conflict
-        lost = [p for p in open_attempts.values() if p.kind == Kind.LAND and p.from_offset < chain.head.landed.offset]
+        lost = [
+            p
+            for p in open_attempts.values()
+            if p.kind == ManifestKind.LAND and p.from_offset < chain.head.landed.offset
+        ]
         missing += [
             Aborted(p.attempt, p.n, f"offsets from {p.from_offset} were landed by another attempt", now_us())
             for p in lost

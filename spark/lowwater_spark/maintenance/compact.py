@@ -16,7 +16,7 @@ import structlog
 
 from lowwater.errors import LakeError, LandingConflictError
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import File, Kind, Layer, Manifest
+from lowwater.lake.chain.manifest import File, Layer, Manifest, ManifestKind
 from lowwater.lake.read.state_plan import all_files
 from lowwater.lake.store.base import Store, open_lake_store
 from lowwater.runtime.config import LakeConfig
@@ -174,7 +174,7 @@ def _attempt(
             _log.warning("files cannot be merged", table=jobs[report.number].table, why=report.wrong)
     done = [jobs[report.number] for report in reports if not report.wrong]
     draft = Draft(
-        Kind.COMPACT,
+        ManifestKind.COMPACT,
         chain.manifest(chain.head.n).group,
         attempt,
         tuple(file for report in reports if not report.wrong for file in report.files),

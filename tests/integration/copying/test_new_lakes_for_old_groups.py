@@ -18,7 +18,7 @@ from lowwater.kafka import topics
 from lowwater.kafka.client import client_settings
 from lowwater.kafka.consumer import read_to_end
 from lowwater.lake import Lake
-from lowwater.lake.chain.manifest import ALL_TABLES, Kind
+from lowwater.lake.chain.manifest import ALL_TABLES, ManifestKind
 from lowwater.lake.read.verify import verify
 from lowwater.lake.store.base import open_lake_store
 from lowwater.records.types import Control, CopyRequest
@@ -77,7 +77,7 @@ def test_a_new_lake_begins_with_a_copy_at_the_present_gsn(
     change(group, "u", 3, "changed, too")
     group.land()
     begun = group.chain().manifest(1)
-    assert begun.kind is Kind.BEGIN
+    assert begun.kind is ManifestKind.BEGIN
     assert (begun.gsn, begun.history_from) == (group.topic.gsn - 2, group.topic.gsn - 2)
     assert begun.gsn >= begins
     [request] = _requests(group)
@@ -117,6 +117,6 @@ def test_killed_while_a_new_lake_begins_it_begins_once_and_asks_once(
     service = group.start(LOWWATER_FAIL_AT=point)
     service.wait(120)
     group.land()
-    begun = [manifest for manifest in group.chain().log() if manifest.kind is Kind.BEGIN]
+    begun = [manifest for manifest in group.chain().log() if manifest.kind is ManifestKind.BEGIN]
     assert [manifest.n for manifest in begun] == [1]
     assert [request.request for request in _requests(group)] == [begun[0].attempt]

@@ -10,7 +10,7 @@ from tests.integration.copying.conftest import NewCopiedGroup
 from tests.support.copied_group import CopiedGroup
 
 from lowwater.lake import Lake
-from lowwater.lake.chain.manifest import ATTEMPTS, Kind, Layer
+from lowwater.lake.chain.manifest import ATTEMPTS, Layer, ManifestKind
 from lowwater.lake.read.state_plan import all_files
 from lowwater.lake.read.verify import verify
 from lowwater.runtime.times import now_us
@@ -63,7 +63,7 @@ def test_copied_rows_are_overlaid_by_the_changes_above_their_position(new_copied
     assert state(group, "accounts") == wanted | {4: "later"}
     assert state(group, "accounts", readable) == wanted
     # nothing is copied again, whoever comes
-    assert len(group.manifests(Kind.COPY)) == 1
+    assert len(group.manifests(ManifestKind.COPY)) == 1
     assert not [d for d in verify(group.chain().store) if not d.rubbish]
 
 
@@ -73,7 +73,7 @@ def test_a_copy_before_the_first_landing_and_an_empty_table(new_copied_group: Ne
     group.plan("public.accounts", "c1", 1_000)
     service = group.land()
     assert service._copies.status["state"] == "idle"
-    [manifest] = group.manifests(Kind.COPY)
+    [manifest] = group.manifests(ManifestKind.COPY)
     assert [(file.rows, file.chunk, file.layer) for file in manifest.files] == [(0, 1, Layer.COPY)]
     group.copied("c1")
     group.land()
@@ -189,7 +189,7 @@ def test_a_state_that_is_folded_holds_the_copied_rows(new_copied_group: NewCopie
     assert copies_left(group) == set()
     assert state(group, "accounts") == wanted
     group.land()
-    assert len(group.manifests(Kind.COPY)) == 1
+    assert len(group.manifests(ManifestKind.COPY)) == 1
 
 
 @pytest.mark.parametrize("mask", ["null", "redact", "hash"])

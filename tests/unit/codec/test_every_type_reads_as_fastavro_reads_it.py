@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lowwater.codec import table as types
 from lowwater.codec.avro import OPS, change_schema
 from lowwater.codec.encoder import TableEncoder
-from lowwater.codec.table import Column, Kind, TableSchema, Type
+from lowwater.codec.table import Column, ColumnKind, TableSchema, Type
 from lowwater.records.ids import SchemaId
 from lowwater.records.wire import HEADER_SIZE, schema_id_of
 
@@ -42,27 +42,27 @@ def _decimals(type_: Type) -> st.SearchStrategy[Decimal]:
     return st.integers(-limit, limit).map(lambda n: context.scaleb(Decimal(n), -type_.scale))
 
 
-_VALUES: dict[Kind, st.SearchStrategy[Any]] = {
-    Kind.BOOLEAN: st.booleans(),
-    Kind.INT32: st.integers(-(1 << 31), (1 << 31) - 1),
-    Kind.INT64: _int64_and_its_edges(),
-    Kind.FLOAT32: st.floats(width=32, allow_nan=False),
-    Kind.FLOAT64: st.floats(allow_nan=False),
-    Kind.STRING: _text | st.integers(8_180, 8_200).map(lambda n: "é" * (n // 2)),
-    Kind.BYTES: st.binary(max_size=12) | st.integers(8_180, 8_200).map(bytes),
-    Kind.DATE: st.dates(),
-    Kind.TIME: st.times(),
-    Kind.TIMESTAMP: st.datetimes(_EARLY, _LATE),
-    Kind.TIMESTAMPTZ: st.datetimes(_EARLY, _LATE, timezones=_zones),
-    Kind.UUID: st.uuids(),
-    Kind.JSON: _text.map(lambda text: f'{{"a": "{text}"}}'),
+_VALUES: dict[ColumnKind, st.SearchStrategy[Any]] = {
+    ColumnKind.BOOLEAN: st.booleans(),
+    ColumnKind.INT32: st.integers(-(1 << 31), (1 << 31) - 1),
+    ColumnKind.INT64: _int64_and_its_edges(),
+    ColumnKind.FLOAT32: st.floats(width=32, allow_nan=False),
+    ColumnKind.FLOAT64: st.floats(allow_nan=False),
+    ColumnKind.STRING: _text | st.integers(8_180, 8_200).map(lambda n: "é" * (n // 2)),
+    ColumnKind.BYTES: st.binary(max_size=12) | st.integers(8_180, 8_200).map(bytes),
+    ColumnKind.DATE: st.dates(),
+    ColumnKind.TIME: st.times(),
+    ColumnKind.TIMESTAMP: st.datetimes(_EARLY, _LATE),
+    ColumnKind.TIMESTAMPTZ: st.datetimes(_EARLY, _LATE, timezones=_zones),
+    ColumnKind.UUID: st.uuids(),
+    ColumnKind.JSON: _text.map(lambda text: f'{{"a": "{text}"}}'),
 }
 
 
 def values_of(type_: Type) -> st.SearchStrategy[Any]:
-    if type_.kind is Kind.DECIMAL:
+    if type_.kind is ColumnKind.DECIMAL:
         return _decimals(type_)
-    if type_.kind is Kind.ARRAY:
+    if type_.kind is ColumnKind.ARRAY:
         assert type_.item is not None
         return st.lists(st.none() | values_of(type_.item), max_size=4)
     return _VALUES[type_.kind]

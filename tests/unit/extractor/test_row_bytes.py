@@ -20,7 +20,7 @@ from tests.unit.turso.records import Value, blobs, integers, reals, record, text
 
 from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules, Mask
-from lowwater.codec.table import Column, Kind, TableSchema
+from lowwater.codec.table import Column, ColumnKind, TableSchema
 from lowwater.errors import LogUnknownError, LowwaterError
 from lowwater.records.ids import SchemaId
 from lowwater_extractor import row_program
@@ -314,7 +314,7 @@ def test_rows_of_mysql_are_taken_as_the_plain_way_takes_them(case: tuple[Relatio
     else:
         # random bytes may be the year 0, or a group of more than nine digits: both are the plain way's
         kinds = {code.type.kind for code in found._codes}
-        assert not isinstance(expected, list) or kinds & {Kind.DATE, Kind.TIMESTAMP, Kind.DECIMAL}
+        assert not isinstance(expected, list) or kinds & {ColumnKind.DATE, ColumnKind.TIMESTAMP, ColumnKind.DECIMAL}
 
 
 @given(mysql_rows(), st.integers(0, 2), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=3))

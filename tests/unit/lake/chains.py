@@ -12,10 +12,10 @@ from typing import Any, BinaryIO
 from lowwater.errors import AlreadyThereError, NotThereError
 from lowwater.lake.chain.manifest import (
     File,
-    Kind,
     Landed,
     Layer,
     Manifest,
+    ManifestKind,
     TableVersion,
     digest,
     manifest_path,
@@ -105,20 +105,20 @@ class Writer:
             for i, table in enumerate(tables)
         )
         return self.append(
-            Kind.LAND, files=files, from_gsn=from_gsn, from_offset=from_offset, transactions=transactions
+            ManifestKind.LAND, files=files, from_gsn=from_gsn, from_offset=from_offset, transactions=transactions
         )
 
     def copy(self, table: str, copy_id: str, chunk: int) -> Manifest:
         file = a_file(f"copy/{table}/{self.n + 1}.parquet", table, 0, 0, layer=Layer.COPY, copy_id=copy_id, chunk=chunk)
-        return self.append(Kind.COPY, files=(file,))
+        return self.append(ManifestKind.COPY, files=(file,))
 
     def compact(self, inputs: list[File]) -> Manifest:
         table = inputs[0].table
         low, high = min(f.gsn_min for f in inputs), max(f.gsn_max for f in inputs)
         file = a_file(f"stream/{table}/{self.n + 1}-c.parquet", table, low, high)
-        return self.append(Kind.COMPACT, files=(file,), removed=tuple(f.path for f in inputs))
+        return self.append(ManifestKind.COMPACT, files=(file,), removed=tuple(f.path for f in inputs))
 
-    def append(self, kind: Kind, **more: Any) -> Manifest:
+    def append(self, kind: ManifestKind, **more: Any) -> Manifest:
         own: dict[str, Any] = {
             "n": self.n + 1,
             "kind": kind,

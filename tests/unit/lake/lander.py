@@ -11,7 +11,7 @@ import pyarrow as pa
 from lowwater.codec.avro import change_schema
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import File, Kind, Landed, Manifest, TableVersion
+from lowwater.lake.chain.manifest import File, Landed, Manifest, ManifestKind, TableVersion
 from lowwater.lake.schema.columns import lake_table
 from lowwater.lake.store.base import Store
 from lowwater.lake.store.local import LocalDirectory
@@ -54,7 +54,7 @@ class Lander:
         head = self.chain.head
         attempt, files = self.write(values, attempt)
         draft = Draft(
-            Kind.LAND,
+            ManifestKind.LAND,
             "g",
             attempt,
             tuple(files),

@@ -10,7 +10,7 @@ from tests.unit.lake.chains import MemoryStore, Writer, a_file
 
 from lowwater.errors import LakeDamagedError, LakeError, LedgerError, NotThereError
 from lowwater.lake.chain.chain import Chain, TableSummary
-from lowwater.lake.chain.manifest import Kind, manifest_path
+from lowwater.lake.chain.manifest import ManifestKind, manifest_path
 from lowwater.lake.store.base import Store
 from lowwater.lake.store.local import LocalDirectory
 
@@ -75,7 +75,7 @@ def test_copies(store: Store) -> None:
     writer.copy("a", "copy-2", 0)
     chain = Chain.open(store)
     assert chain.landed_chunks == {("copy-1", 0), ("copy-1", 1), ("copy-1", 3), ("copy-2", 0)}
-    writer.append(Kind.COPY, closed_copies=("copy-1",))
+    writer.append(ManifestKind.COPY, closed_copies=("copy-1",))
     chain.refresh()
     assert chain.closed_copies == {"copy-1"}
     assert chain.landed_chunks == {("copy-2", 0)}
@@ -161,7 +161,7 @@ def test_manifests_that_come_while_it_is_read_are_no_gap() -> None:
 def test_removing_what_is_not_live_does_nothing(store: Store) -> None:
     writer = Writer(store)
     writer.land("a")
-    writer.append(Kind.COMPACT, removed=("nothing/of/that",))
+    writer.append(ManifestKind.COMPACT, removed=("nothing/of/that",))
     assert len(Chain.open(store).files("a")) == 1
     assert not Chain.open(store).is_live(a_file("nothing/of/that", "a", 1, 1))
 

@@ -19,7 +19,7 @@ from tests.unit.lake.chains import MemoryStore, Writer
 from lowwater.lake.chain.chain import Chain, Head, TableSummary
 from lowwater.lake.chain.checkpoint import HINT, from_runs, read_hint, remove_old_checkpoints, to_runs
 from lowwater.lake.chain.checkpoint_parts import DIRECTORY
-from lowwater.lake.chain.manifest import File, Kind, Manifest, manifest_path
+from lowwater.lake.chain.manifest import File, Manifest, ManifestKind, manifest_path
 from lowwater.lake.read.verify import verify
 from lowwater.lake.store.local import LocalDirectory
 
@@ -64,11 +64,11 @@ def step(writer: Writer, plain: Plain, rng: random.Random) -> None:
         chosen = inputs[begin : begin + rng.randint(2, 6)] if rng.random() < 0.8 else rng.sample(inputs, 2)
         plain.add(writer.compact(chosen))
     elif what < 0.3 and inputs:
-        plain.add(writer.append(Kind.COMPACT, removed=tuple(f.path for f in inputs)))
+        plain.add(writer.append(ManifestKind.COMPACT, removed=tuple(f.path for f in inputs)))
     elif what < 0.4:
         plain.add(writer.copy(table, f"copy-{rng.randint(1, 3)}", writer.n))
     elif what < 0.43:
-        plain.add(writer.append(Kind.COPY, closed_copies=(f"copy-{rng.randint(1, 3)}",)))
+        plain.add(writer.append(ManifestKind.COPY, closed_copies=(f"copy-{rng.randint(1, 3)}",)))
     else:
         plain.add(writer.land(*rng.sample(TABLES, rng.randint(0, 3)), transactions=rng.randint(1, 3)))
 

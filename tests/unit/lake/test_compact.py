@@ -14,7 +14,7 @@ import pytest
 from tests.unit.lake.lander import NAME, Lander
 
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import ATTEMPTS, File, Kind, Layer
+from lowwater.lake.chain.manifest import ATTEMPTS, File, Layer, ManifestKind
 from lowwater.lake.read.state_plan import all_files
 from lowwater.lake.read.verify import verify
 from lowwater.lake.reader import Lake
@@ -223,7 +223,7 @@ def test_retention_by_age(tmp_path: Path) -> None:
     done = maintain(None, Chain.open(lander.store), lander.config, hour + 5, StatePolicy(share=0.0, rows_min=5))
     chain = Chain.open(lander.store)
     assert chain.head.history_from == 5
-    assert chain.manifest(done.manifests[0]).kind is Kind.COMPACT
+    assert chain.manifest(done.manifests[0]).kind is ManifestKind.COMPACT
     assert {gsn: state_of(lander, gsn) for gsn in range(5, 10)} == before
     assert {row["_gsn"] for row in changes_of(lander, 5)} == {6, 7, 8, 9}
     # the state that retention made stays beside the newest one

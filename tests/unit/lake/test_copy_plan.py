@@ -13,7 +13,7 @@ from tests.unit.lake.lander import NAME, SCHEMA_ID, TABLE, Lander
 
 from lowwater.errors import CodecError, LandingConflictError
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import ATTEMPTS, CopiedTables, File, Kind, Layer
+from lowwater.lake.chain.manifest import ATTEMPTS, CopiedTables, File, Layer, ManifestKind
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
 from lowwater.runtime.times import now_us
@@ -238,7 +238,7 @@ class Copier(Lander):
         return attempt, found
 
     def commit(self, attempt: str, files: list[File]) -> None:
-        commit_draft(self.chain, Draft(Kind.COPY, "g", attempt, tuple(files)), points="copy")
+        commit_draft(self.chain, Draft(ManifestKind.COPY, "g", attempt, tuple(files)), points="copy")
 
     def sweep(self, hours: float) -> int:
         return sweep(Chain.open(self.store), self.config, now_us() + int(hours * HOUR)).files
@@ -265,7 +265,7 @@ def test_files_of_a_copy_that_has_lost_go_after_the_grace(tmp_path: Path) -> Non
     killed, left = copier.begin(("a", 1), ("b", 1))
     copier.commit(*copier.begin(("a", 1)))
     assert copier.sweep(1000) == 0
-    commit_draft(copier.chain, Draft(Kind.COPY, "g", copy_attempt(1), closed_copies=("b",)), points="copy")
+    commit_draft(copier.chain, Draft(ManifestKind.COPY, "g", copy_attempt(1), closed_copies=("b",)), points="copy")
     assert copier.sweep(0) == 0
     with pytest.raises(LandingConflictError):
         copier.commit(killed, left)
@@ -284,7 +284,7 @@ def test_a_copy_is_closed_with_all_that_had_landed_of_it(tmp_path: Path) -> None
     copier.commit(*late)
 
     def close(attempt: str, files: tuple[File, ...], landed: frozenset[tuple[str, int]]) -> None:
-        draft = Draft(Kind.COPY, "g", attempt, removed=files, closed_copies=("a",), closed_chunks=landed)
+        draft = Draft(ManifestKind.COPY, "g", attempt, removed=files, closed_copies=("a",), closed_chunks=landed)
         commit_draft(copier.chain, draft, points="copy")
 
     with pytest.raises(LandingConflictError, match="more of the copies"):

@@ -9,7 +9,7 @@ import pytest
 
 from lowwater.errors import AlreadyThereError, LandingConflictError, StoreError
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import File, Kind, Landed, Layer, Manifest
+from lowwater.lake.chain.manifest import File, Landed, Layer, Manifest, ManifestKind
 from lowwater.lake.store.local import LocalDirectory
 from lowwater_spark.ledger.ledger import Draft, attempt_from_offset, commit_draft, conflict, land_attempt
 
@@ -24,19 +24,19 @@ def _file(name: str, copy: str = "", chunk: int = 0, table: str = "s.n.t") -> Fi
 
 def _land(attempt: str, start: int, end: int, gsn: int, transactions: int, *files: File) -> Draft:
     landed = Landed(topic="t", topic_id="1", offset=end)
-    return Draft(Kind.LAND, "g", attempt, files, start, landed, gsn, transactions)
+    return Draft(ManifestKind.LAND, "g", attempt, files, start, landed, gsn, transactions)
 
 
 def _copy(attempt: str, copy: str, *chunks: int, table: str = "s.n.t") -> Draft:
-    return Draft(Kind.COPY, "g", attempt, tuple(_file(f"{attempt}-{c}", copy, c, table) for c in chunks))
+    return Draft(ManifestKind.COPY, "g", attempt, tuple(_file(f"{attempt}-{c}", copy, c, table) for c in chunks))
 
 
 def _close(attempt: str, *copies: str) -> Draft:
-    return Draft(Kind.COPY, "g", attempt, closed_copies=copies)
+    return Draft(ManifestKind.COPY, "g", attempt, closed_copies=copies)
 
 
 def _compact(attempt: str, *removed: File) -> Draft:
-    return Draft(Kind.COMPACT, "g", attempt, (_file(f"{attempt}-out"),), removed=removed)
+    return Draft(ManifestKind.COMPACT, "g", attempt, (_file(f"{attempt}-out"),), removed=removed)
 
 
 A, B = _file("a"), _file("b")

@@ -12,7 +12,7 @@ from tests.unit.lake.chains import MemoryStore, Writer, a_file
 from lowwater.lake.chain.chain import Chain, Head
 from lowwater.lake.chain.checkpoint import HINT, read_hint
 from lowwater.lake.chain.checkpoint_parts import DIRECTORY
-from lowwater.lake.chain.manifest import Kind, Landed, Manifest, decode_manifest, manifest_path
+from lowwater.lake.chain.manifest import Landed, Manifest, ManifestKind, decode_manifest, manifest_path
 from lowwater.lake.read.verify import Damage, verify
 from lowwater.lake.store.base import Store
 from lowwater.lake.store.local import LocalDirectory
@@ -120,15 +120,15 @@ def test_rubbish_is_told_from_files_that_wait_for_the_grace(store: Store) -> Non
 
 
 WRONG: dict[str, Callable[[Writer], object]] = {
-    "lands offsets": lambda w: w.append(Kind.LAND, from_gsn=w.gsn, from_offset=w.offset + 1),
-    "lands gsn": lambda w: w.append(Kind.LAND, from_gsn=w.gsn - 1, from_offset=w.offset),
-    "moves offset or gsn": lambda w: w.append(Kind.COPY, landed=Landed(topic="t", offset=1)),
-    "commit time falls": lambda w: w.append(Kind.COPY, commit_ts_us=1),
-    "was not live": lambda w: w.append(Kind.COMPACT, removed=("stream/a/1-0.parquet",)),
-    "has added": lambda w: w.append(Kind.COPY, files=(a_file("stream/b/5-0.parquet", "b", 4, 4),)),
-    "no manifest describes": lambda w: w.append(Kind.COPY, files=(a_file("copy/x", "b", 0, 0, schema_id=99),)),
+    "lands offsets": lambda w: w.append(ManifestKind.LAND, from_gsn=w.gsn, from_offset=w.offset + 1),
+    "lands gsn": lambda w: w.append(ManifestKind.LAND, from_gsn=w.gsn - 1, from_offset=w.offset),
+    "moves offset or gsn": lambda w: w.append(ManifestKind.COPY, landed=Landed(topic="t", offset=1)),
+    "commit time falls": lambda w: w.append(ManifestKind.COPY, commit_ts_us=1),
+    "was not live": lambda w: w.append(ManifestKind.COMPACT, removed=("stream/a/1-0.parquet",)),
+    "has added": lambda w: w.append(ManifestKind.COPY, files=(a_file("stream/b/5-0.parquet", "b", 4, 4),)),
+    "no manifest describes": lambda w: w.append(ManifestKind.COPY, files=(a_file("copy/x", "b", 0, 0, schema_id=99),)),
     "outside of its landing": lambda w: w.append(
-        Kind.LAND, from_gsn=w.gsn, from_offset=w.offset, files=(a_file("stream/x", "b", 1, 1),)
+        ManifestKind.LAND, from_gsn=w.gsn, from_offset=w.offset, files=(a_file("stream/x", "b", 1, 1),)
     ),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lowwater.codec.table import Kind
+from lowwater.codec.table import ColumnKind
 from lowwater.errors import ConfigError, LogUnknownError, StartRefusedError
 from lowwater_extractor.sources.oracle.dictionary.dictionary import ALL, Dictionary, TableVersion, with_options
 from lowwater_extractor.sources.oracle.dictionary.file import from_json, load, save, table_to_json, to_json
@@ -66,9 +66,9 @@ class TestTables:
         xml = OracleColumn("X", 4, OracleType.OPAQUE, nullable=False)
         version = table(columns=(ID, virtual, xml, NAME, hidden))
         assert [(c.name, c.type.kind, c.nullable) for c in version.schema.columns] == [
-            ("ID", Kind.INT32, False),
-            ("X", Kind.STRING, True),
-            ("NAME", Kind.STRING, True),
+            ("ID", ColumnKind.INT32, False),
+            ("X", ColumnKind.STRING, True),
+            ("NAME", ColumnKind.STRING, True),
         ]
         assert (version.schema.namespace, version.schema.table, version.schema.key) == ("BANK", "ACCOUNTS", ("ID",))
         assert [c.number for c in version.stored] == [1, 2, 3, 4]
@@ -100,7 +100,7 @@ class TestTables:
 
     def test_what_the_operator_wants_of_single_columns(self) -> None:
         version = with_options(table(), frozenset({"BANK.ACCOUNTS.ID"}), frozenset({"BANK.ACCOUNTS.NAME"}))
-        assert version.schema.columns[0].type.kind is Kind.STRING
+        assert version.schema.columns[0].type.kind is ColumnKind.STRING
         assert version.columns[1].on_bad_text == "replace"
 
 

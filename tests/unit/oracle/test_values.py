@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowwater.codec import values as written
-from lowwater.codec.table import Kind
+from lowwater.codec.table import ColumnKind
 from lowwater.errors import CodecError, LogUnknownError, StartRefusedError
 from lowwater_extractor.sources.oracle.rows import lobs
 from lowwater_extractor.sources.oracle.rows.number_values import (
@@ -153,12 +153,12 @@ class TestNumbers:
     @pytest.mark.parametrize(
         ("precision", "scale", "kind"),
         [
-            (9, 0, Kind.INT32), (10, 0, Kind.INT64), (18, 0, Kind.INT64), (19, 0, Kind.DECIMAL), (7, -2, Kind.INT32),
-            (10, 2, Kind.DECIMAL), (None, 0, Kind.DECIMAL), (None, None, Kind.STRING), (126, None, Kind.STRING),
-            (38, 127, Kind.STRING), (2, 4, Kind.DECIMAL),
+            (9, 0, ColumnKind.INT32), (10, 0, ColumnKind.INT64), (18, 0, ColumnKind.INT64), (19, 0, ColumnKind.DECIMAL), (7, -2, ColumnKind.INT32),
+            (10, 2, ColumnKind.DECIMAL), (None, 0, ColumnKind.DECIMAL), (None, None, ColumnKind.STRING), (126, None, ColumnKind.STRING),
+            (38, 127, ColumnKind.STRING), (2, 4, ColumnKind.DECIMAL),
         ],
     )  # fmt: skip
-    def test_published_as(self, precision: int | None, scale: int | None, kind: Kind) -> None:
+    def test_published_as(self, precision: int | None, scale: int | None, kind: ColumnKind) -> None:
         assert published_type(column(OracleType.NUMBER, precision=precision, scale=scale)).kind is kind
 
     @pytest.mark.parametrize("raw", ["c1", "c100", "c165", "3e0166", "3e66", "68656c6c6f"])
@@ -385,4 +385,4 @@ class TestWhatTheLogDoesNotHave:
 )
 def test_as_text(raw: str, type_: OracleType, text: str) -> None:
     assert decoded(raw, type_, as_text=True, precision=5, scale=0) == text
-    assert published_type(column(type_, as_text=True)).kind is Kind.STRING
+    assert published_type(column(type_, as_text=True)).kind is ColumnKind.STRING

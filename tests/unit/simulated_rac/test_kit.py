@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lowwater.codec.rules import ColumnRules
-from lowwater.codec.table import Kind, TableSchema
+from lowwater.codec.table import ColumnKind, TableSchema
 from lowwater.errors import LowwaterError
 from lowwater.records.positions import ORDER_MIN, Order
 from lowwater_extractor.api import Polled, SourceTransaction, Stream
@@ -40,7 +40,7 @@ class FakeEncoder:
         """Texts come as UTF-8."""
         if row is None:
             return None
-        is_text = [column.type.kind is Kind.STRING for column in self.table.columns]
+        is_text = [column.type.kind is ColumnKind.STRING for column in self.table.columns]
         return tuple(value.decode() if text and value else value for text, value in zip(is_text, row, strict=True))
 
     def insert(self, row: Any, ts_us: int) -> bytes:

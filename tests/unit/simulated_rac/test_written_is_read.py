@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.simulated_rac.shop import TABLES, Shop
 
-from lowwater.codec.table import Kind
+from lowwater.codec.table import ColumnKind
 from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary
 from lowwater_extractor.sources.oracle.dictionary.file import from_json
 from lowwater_extractor.sources.oracle.redo import codes
@@ -117,7 +117,7 @@ def _natural(rows: TableRows, values: list[Any] | None) -> tuple[Any, ...] | Non
         return None
     kinds = [column.type.kind for column in rows.version.schema.columns]
     return tuple(
-        value.decode() if kind is Kind.STRING and isinstance(value, bytes) else value
+        value.decode() if kind is ColumnKind.STRING and isinstance(value, bytes) else value
         for kind, value in zip(kinds, values, strict=True)
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from lowwater.lake import Lake, Version
-from lowwater.lake.chain.manifest import Kind
+from lowwater.lake.chain.manifest import ManifestKind
 from lowwater_fleet.cli.console import out
 from lowwater_fleet.cli.lake_print import print_rows
 from lowwater_fleet.cli.lake_sql import ask
@@ -181,7 +181,7 @@ def check(
     say(f"the bank at each of {lake.gsn:,} versions")
     found = totals(lake)
     changes = sum(len(transaction.values) for transaction in ordered)
-    landings = sum(manifest.kind is Kind.LAND for manifest in lake.chain.log())
+    landings = sum(manifest.kind is ManifestKind.LAND for manifest in lake.chain.log())
     problems = [*verdict.details, *(books.problems if books else []), *sold.problems]
     checked = Checked(verdict, found, changes, landings, books, sold, [], problems)
     if found.wrong:

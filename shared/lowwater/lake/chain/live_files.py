@@ -14,9 +14,9 @@ from lowwater.lake.chain.checkpoint_parts import Entry
 from lowwater.lake.chain.manifest import (
     CopiedTables,
     Generation,
-    Kind,
     Layer,
     Manifest,
+    ManifestKind,
     StaleTables,
     TableVersion,
     digest,
@@ -70,7 +70,7 @@ class Fold:
         self.stale.extend(manifest.stale)
         self.generations.extend(manifest.generations)
         self._add_chunks(manifest)
-        if manifest.kind is Kind.LAND:
+        if manifest.kind is ManifestKind.LAND:
             ids = {file.schema_id for file in manifest.files if file.layer is Layer.STREAM}
             self.last_schemas.append(tuple(sorted(ids)))
         self.head = Head(
@@ -126,7 +126,7 @@ class Fold:
         self._removals[path] = _Removal(n, min(added, before.added) if before else added)
 
     def _add_chunks(self, manifest: Manifest) -> None:
-        if manifest.kind is Kind.COPY:
+        if manifest.kind is ManifestKind.COPY:
             self.landed_chunks.update((file.copy_id, file.chunk) for file in manifest.files if file.copy_id)
         if manifest.closed_copies:
             self.closed_copies.update(manifest.closed_copies)

@@ -29,7 +29,7 @@ class _Model(BaseModel):
 ALL_TABLES = "*"
 
 
-class Kind(StrEnum):
+class ManifestKind(StrEnum):
     #: the first manifest of a lake that does not go back to the first transaction
     BEGIN = "begin"
     LAND = "land"
@@ -171,7 +171,7 @@ class StaleTables(_Model):
 class Manifest(_Model):
     format: int = FORMAT
     n: int
-    kind: Kind
+    kind: ManifestKind
     group: str
     attempt: str
     at_us: int

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from lowwater.errors import LakeError
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import File, Kind, Layer, Manifest
+from lowwater.lake.chain.manifest import File, Layer, Manifest, ManifestKind
 from lowwater.lake.store.parquet_files import first_gsn_later_than
 
 AsOf = int | str | datetime
@@ -53,10 +53,10 @@ def _gsn_at(chain: Chain, us: int) -> int:
     if first_later is None:
         return chain.head.gsn
     landing = chain.manifest(first_later)
-    if landing.kind is Kind.BEGIN:
+    if landing.kind is ManifestKind.BEGIN:
         return landing.gsn - 1  # nothing is known of that time
     before = landing.from_gsn if landing.from_gsn is not None else landing.gsn
-    if landing.kind is not Kind.LAND or before < chain.head.history_from:
+    if landing.kind is not ManifestKind.LAND or before < chain.head.history_from:
         return before
     first = first_gsn_later_than(chain.store, _files_of(chain, landing), before, landing.gsn, us)
     # its last transaction is later by its clock, whatever its commit time says

@@ -14,9 +14,9 @@ from lowwater.lake.chain.manifest import (
     ATTEMPTS,
     LEDGER,
     File,
-    Kind,
     Layer,
     Manifest,
+    ManifestKind,
     decode_manifest,
     manifest_number,
     manifest_path,
@@ -120,11 +120,11 @@ class _Verify:
         hint = "a landing is missing, or landed twice: do not land on; compare with the ordered topic"
         if manifest.commit_ts_us < before.commit_ts_us:
             yield f"manifest {n}: the highest commit time falls", hint
-        if manifest.kind is Kind.BEGIN:
+        if manifest.kind is ManifestKind.BEGIN:
             if n != 1:
                 yield f"manifest {n}: a lake begins only once", hint
             return
-        if manifest.kind is not Kind.LAND:
+        if manifest.kind is not ManifestKind.LAND:
             if (manifest.landed, manifest.gsn) != (before.landed, before.gsn):
                 yield f"manifest {n}: a {manifest.kind} moves offset or gsn", hint
             return
@@ -150,7 +150,7 @@ class _Verify:
             if not self._holes and file.schema_id not in known:
                 yield f"{file.path} has schema {file.schema_id}, which no manifest describes", hint
             in_range = (manifest.from_gsn or 0) < file.gsn_min <= file.gsn_max <= manifest.gsn
-            if manifest.kind is Kind.LAND and file.layer is Layer.STREAM and not in_range:
+            if manifest.kind is ManifestKind.LAND and file.layer is Layer.STREAM and not in_range:
                 yield f"{file.path} holds gsn {file.gsn_min} to {file.gsn_max}, outside of its landing", hint
 
     def _checkpoint(self, named: Named) -> Iterator[Damage]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lowwater.codec import table as t
-from lowwater.codec.table import Kind, Type
+from lowwater.codec.table import ColumnKind, Type
 from lowwater_extractor.sources.postgres.wire import text_values as tv
 from lowwater_extractor.sources.postgres.wire.text_values import Convert
 
@@ -96,4 +96,4 @@ def column_type(pg: PgType, typmod: int, dimensions: int = 0, *, as_text: bool =
     found = _SIMPLE.get(pg.name)
     if found is None:
         return ColumnType(t.STRING, _TEXT, is_text=True)
-    return ColumnType(*found, is_text=found[0].kind is Kind.JSON)
+    return ColumnType(*found, is_text=found[0].kind is ColumnKind.JSON)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lowwater.codec.table import Column, Kind
+from lowwater.codec.table import Column, ColumnKind
 from lowwater_extractor.sources.oracle.rows.value_writing import encoder
 from lowwater_extractor.sources.oracle.types import DATABASE_FORM, OracleColumn, OracleType
 
@@ -18,14 +18,14 @@ NULL: Cell = (0, b"")
 PAD = (b"", b"\0\0\0", b"\0\0", b"\0")
 
 _CELLS_KEPT = 50_000
-_KINDS: dict[Kind, tuple[int, int, int | None]] = {
-    Kind.BOOLEAN: (OracleType.BOOLEAN, 1, None),
-    Kind.FLOAT32: (OracleType.BINARY_FLOAT, 4, None),
-    Kind.FLOAT64: (OracleType.BINARY_DOUBLE, 8, None),
-    Kind.BYTES: (OracleType.RAW, 2000, None),
-    Kind.DATE: (OracleType.DATE, 7, None),
-    Kind.TIMESTAMP: (OracleType.TIMESTAMP, 11, 6),
-    Kind.TIMESTAMPTZ: (OracleType.TIMESTAMP_TZ, 13, 6),
+_KINDS: dict[ColumnKind, tuple[int, int, int | None]] = {
+    ColumnKind.BOOLEAN: (OracleType.BOOLEAN, 1, None),
+    ColumnKind.FLOAT32: (OracleType.BINARY_FLOAT, 4, None),
+    ColumnKind.FLOAT64: (OracleType.BINARY_DOUBLE, 8, None),
+    ColumnKind.BYTES: (OracleType.RAW, 2000, None),
+    ColumnKind.DATE: (OracleType.DATE, 7, None),
+    ColumnKind.TIMESTAMP: (OracleType.TIMESTAMP, 11, 6),
+    ColumnKind.TIMESTAMPTZ: (OracleType.TIMESTAMP_TZ, 13, 6),
 }
 _INT32_DIGITS, _INT64_DIGITS = 9, 18
 #: four decimal digits as two of a NUMBER
@@ -36,10 +36,10 @@ _POSITIVE = [bytes([193 + exponent]) for exponent in range(20)]
 def oracle_column(column: Column, number: int) -> OracleColumn:
     """The column of an Oracle table that a column of the workload becomes."""
     kind, nullable = column.type.kind, column.nullable
-    if kind in (Kind.INT32, Kind.INT64, Kind.DECIMAL):
+    if kind in (ColumnKind.INT32, ColumnKind.INT64, ColumnKind.DECIMAL):
         digits, scale = column.type.precision, column.type.scale
-        if kind is not Kind.DECIMAL:
-            digits, scale = _INT32_DIGITS if kind is Kind.INT32 else _INT64_DIGITS, 0
+        if kind is not ColumnKind.DECIMAL:
+            digits, scale = _INT32_DIGITS if kind is ColumnKind.INT32 else _INT64_DIGITS, 0
         return OracleColumn(column.name, number, OracleType.NUMBER, 22, digits, scale, nullable)
     if kind in _KINDS:
         of, length, digits_of_second = _KINDS[kind]
@@ -88,12 +88,12 @@ class _Kept(dict[Any, Cell]):
         return cell
 
 
-def cells_of(column: OracleColumn, kind: Kind) -> Callable[[Any], Cell]:
+def cells_of(column: OracleColumn, kind: ColumnKind) -> Callable[[Any], Cell]:
     """The encoder of one column."""
     encode = encoder(column)
     if column.type == OracleType.NUMBER:
         return _Kept(lambda value: whole_number(value) if type(value) is int else encode(value)).__getitem__
-    if column.type == OracleType.VARCHAR2 and kind is not Kind.STRING:
+    if column.type == OracleType.VARCHAR2 and kind is not ColumnKind.STRING:
         return lambda value: _cell(encode(value if value is None or isinstance(value, str | bytes) else str(value)))
     if column.type == OracleType.TIMESTAMP_TZ:
         # equal instants have other bytes in other zones; a number has no zone

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from lowwater.codec.table import Kind
+from lowwater.codec.table import ColumnKind
 from lowwater.errors import CodecError, LogUnknownError, LowwaterError
 from lowwater_extractor.sources.oracle.logminer.sql_redo import OPAQUE, Call, Literal
 from lowwater_extractor.sources.oracle.rows.value_writing import encoder
@@ -149,10 +149,10 @@ def _number(column: OracleColumn) -> Convert:
     def exact(literal: Literal) -> Any:
         return through(_plain_text(literal).strip())
 
-    if kind in (Kind.INT32, Kind.INT64):
+    if kind in (ColumnKind.INT32, ColumnKind.INT64):
         whole = _WHOLE.fullmatch
         return lambda literal: int(literal) if isinstance(literal, str) and whole(literal) else exact(literal)
-    if kind is Kind.DECIMAL:
+    if kind is ColumnKind.DECIMAL:
         return lambda literal: Decimal(_plain_text(literal).strip())
     return exact
 
@@ -178,7 +178,7 @@ def _time(column: OracleColumn) -> Convert:
         decode = decoder(column)
         assert decode is not None
         return lambda literal: decode(_bytes_of(_moment(text(literal))))
-    if published_type(column).kind is Kind.TIMESTAMPTZ:
+    if published_type(column).kind is ColumnKind.TIMESTAMPTZ:
         return lambda literal: _instant(_moment(text(literal)))
     if (column.scale or 0) > FRACTION_DIGITS_MAX:
         return lambda literal: through(_utc_text(_moment(text(literal))))

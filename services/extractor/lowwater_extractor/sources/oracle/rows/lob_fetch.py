@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lowwater.codec.table import Kind
+from lowwater.codec.table import ColumnKind
 from lowwater_extractor.sources.oracle.connect import Database, quoted
 from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
 
 #: keys of these kinds can be bound as they are published
-_BOUND = frozenset({Kind.INT32, Kind.INT64, Kind.DECIMAL, Kind.STRING, Kind.BYTES})
+_BOUND = frozenset({ColumnKind.INT32, ColumnKind.INT64, ColumnKind.DECIMAL, ColumnKind.STRING, ColumnKind.BYTES})
 
 
 class LobFetch:
@@ -43,6 +43,6 @@ class LobFetch:
         return bool(found)
 
 
-def _bound(value: Any, kind: Kind) -> Any:
+def _bound(value: Any, kind: ColumnKind) -> Any:
     """Text of the log may still be UTF-8."""
-    return value.decode() if kind is Kind.STRING and isinstance(value, bytes) else value
+    return value.decode() if kind is ColumnKind.STRING and isinstance(value, bytes) else value

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from lowwater.codec.table import Kind
+from lowwater.codec.table import ColumnKind
 from lowwater.errors import CodecError
 from lowwater_extractor.sources.oracle.types import OracleColumn, number_type
 
@@ -115,8 +115,8 @@ _TEXTS = Kept(number_to_text)
 
 
 def number(column: OracleColumn) -> Decode:
-    kind = Kind.STRING if column.as_text else number_type(column.precision, column.scale).kind
-    kept = {Kind.STRING: _TEXTS, Kind.DECIMAL: _DECIMALS}.get(kind, _WHOLES)
+    kind = ColumnKind.STRING if column.as_text else number_type(column.precision, column.scale).kind
+    kept = {ColumnKind.STRING: _TEXTS, ColumnKind.DECIMAL: _DECIMALS}.get(kind, _WHOLES)
     return kept.__getitem__
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import struct
 
-from lowwater.codec.table import Kind
+from lowwater.codec.table import ColumnKind
 from lowwater.errors import CodecError
 from lowwater_extractor.sources.oracle.rows.number_values import Decode, Kept
 from lowwater_extractor.sources.oracle.rows.value_writing import zone_of
@@ -123,7 +123,7 @@ _TIMES: dict[int, Decode] = {
 
 
 def time(column: OracleColumn) -> Decode:
-    if published_type(column).kind is Kind.STRING:
+    if published_type(column).kind is ColumnKind.STRING:
         return _timestamp_as_text(column)
     return _local(column) if column.type == OracleType.TIMESTAMP_LTZ else _TIMES[column.type]
 

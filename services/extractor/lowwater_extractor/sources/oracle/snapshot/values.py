@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lowwater.codec.table import Kind
+from lowwater.codec.table import ColumnKind
 from lowwater.errors import LogUnknownError
 from lowwater_extractor.sources.oracle.connect import quoted
 from lowwater_extractor.sources.oracle.rows.time_values import TIMES, timestamp
@@ -108,9 +108,9 @@ _PLAIN: dict[int, tuple[pa.DataType, Callable[[Any], str]]] = {
 
 def _number(column: OracleColumn, name: str, *, masked: bool) -> Wire:
     published = published_type(column)
-    if published.kind in (Kind.INT32, Kind.INT64):
+    if published.kind in (ColumnKind.INT32, ColumnKind.INT64):
         return Wire(((name, pa.int64()),), _cast, pa.int64())
-    if published.kind is Kind.DECIMAL and published.precision <= _DECIMAL_DIGITS_MAX and not masked:
+    if published.kind is ColumnKind.DECIMAL and published.precision <= _DECIMAL_DIGITS_MAX and not masked:
         return Wire(((name, pa.decimal128(published.precision, published.scale)),), _cast)
     decode = decoder(column)
     assert decode is not None
@@ -126,7 +126,7 @@ def _time(column: OracleColumn, name: str) -> Wire:
     moment = f"SYS_EXTRACT_UTC({name})" if has_zone else name
     is_date = column.type == OracleType.DATE
     text = f"TO_CHAR({{}}, '{_ISO}{'' if is_date else _FRACTION}')"
-    if published_type(column).kind is Kind.STRING:
+    if published_type(column).kind is ColumnKind.STRING:
         return Wire(((text.format(moment), _TEXT),), partial(_moment_texts, behind="Z" if has_zone else ""))
     first = f"DATE '{_GREGORIAN}'" if is_date else f"TIMESTAMP '{_GREGORIAN} 00:00:00'"
     ordinary = f"CASE WHEN {moment} >= {first} THEN {moment} END"

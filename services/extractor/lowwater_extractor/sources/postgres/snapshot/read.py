@@ -19,7 +19,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from lowwater.codec.rules import ColumnRules, Mask, PublishedColumn
-from lowwater.codec.table import Column, Kind
+from lowwater.codec.table import Column, ColumnKind
 from lowwater.errors import CodecError, LowwaterError, SnapshotGoneError, SourceError, SourceLostError
 from lowwater_extractor.snapshot.copy_columns import changed_since, planned_columns
 from lowwater_extractor.sources.postgres.snapshot import arrow_values as av
@@ -141,10 +141,10 @@ def _read(field: pa.Field, column: CopyColumn, shown: PublishedColumn, mask: Mas
         change = shown.change
         return _Read(field, _text(name), partial(av.by_value, convert=lambda value: change(convert(value))))
     kind, pg = column.column_type.type.kind, column.pg.name
-    if kind is Kind.ARRAY:
+    if kind is ColumnKind.ARRAY:
         return _Read(field, _text(name), partial(av.by_value, convert=convert))
-    if column.column_type.is_text or kind in (Kind.STRING, Kind.UUID):
-        if pg in _DIRECT and kind is Kind.STRING and pg in ("text", "varchar", "bpchar"):
+    if column.column_type.is_text or kind in (ColumnKind.STRING, ColumnKind.UUID):
+        if pg in _DIRECT and kind is ColumnKind.STRING and pg in ("text", "varchar", "bpchar"):
             return _Read(field, name)
         cast = sql.SQL("{}::pg_catalog.text").format(name)
         return _Read(field, cast if pg in _CAST else _text(name))
