@@ -153,8 +153,9 @@ class TestNumbers:
     @pytest.mark.parametrize(
         ("precision", "scale", "kind"),
         [
-            (9, 0, ColumnKind.INT32), (10, 0, ColumnKind.INT64), (18, 0, ColumnKind.INT64), (19, 0, ColumnKind.DECIMAL), (7, -2, ColumnKind.INT32),
-            (10, 2, ColumnKind.DECIMAL), (None, 0, ColumnKind.DECIMAL), (None, None, ColumnKind.STRING), (126, None, ColumnKind.STRING),
+            (9, 0, ColumnKind.INT32), (10, 0, ColumnKind.INT64), (18, 0, ColumnKind.INT64),
+            (19, 0, ColumnKind.DECIMAL), (7, -2, ColumnKind.INT32), (10, 2, ColumnKind.DECIMAL),
+            (None, 0, ColumnKind.DECIMAL), (None, None, ColumnKind.STRING), (126, None, ColumnKind.STRING),
             (38, 127, ColumnKind.STRING), (2, 4, ColumnKind.DECIMAL),
         ],
     )  # fmt: skip
