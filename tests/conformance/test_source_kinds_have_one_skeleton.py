@@ -1,7 +1,7 @@
 """The same role has the same file name in every source kind.
 
-A kind that has a role elsewhere, or not at all, declares it in `ROLES_ELSEWHERE` of its package: the role, and the module
-that has it, or why there is none.
+A kind that has a role elsewhere, or not at all, declares it in `ROLES_ELSEWHERE` of its package: the role, and the
+module that has it, or why there is none.
 """
 
 from __future__ import annotations
