@@ -7,7 +7,7 @@ from typing import Any
 
 from lowwater_extractor.api import Source, SourceTransaction, ThreadMark
 from lowwater_extractor.incremental.cursors import Cursors
-from lowwater_extractor.incremental.stream import IncrementalStream, Look
+from lowwater_extractor.incremental.stream import IncrementalStream, UpperBounds
 from tests.support.versions import Change, Versions
 
 WAIT_SECONDS = 30.0
@@ -38,7 +38,7 @@ class Syncs:
     def cursors(self) -> Cursors:
         return Cursors.unpack(self.mark.resume)
 
-    def _looked(self, look: Look) -> None:
+    def _looked(self, look: UpperBounds) -> None:
         self._open(look)
         self._idle_looks = 0 if self.stream._cursors.is_open else self._idle_looks + 1
 

@@ -1,1 +1,1 @@
-"""The extractor: reads one source's log, publishes changes, commits and marks."""
+"""The extractor: reads one source's log and publishes its changes, commits and marks to Kafka."""

@@ -1,4 +1,4 @@
-"""`lowwater-extractor --config fleet.yaml --source rac`: one source's extractor. With --check it only looks."""
+"""`lowwater-extractor --config fleet.yaml --source rac`: the extractor of one source. --check only checks it."""
 
 from __future__ import annotations
 

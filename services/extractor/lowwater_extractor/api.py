@@ -1,7 +1,7 @@
-"""What a source kind supplies. One folder under `sources/`, one line in `sources/__init__.py`.
+"""The interface that a source kind implements. One folder under `sources/`, one line in `sources/__init__.py`.
 
-A kind reads its log, drops what was rolled back, and hands over whole committed transactions, each thread's
-in its commit order, with marks. Everything behind that (Kafka, positions, clocks, limits) is the runtime's.
+A kind reads its log, discards transactions that were rolled back, and returns whole committed transactions with marks,
+in commit order per thread. The runtime does the rest: Kafka, positions, clocks, limits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lowwater.codec.table import TableSchema
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
 
-#: one change, ready but for its `seq`: (wire header of its schema, Avro body behind `seq`)
+#: one encoded change without its `seq`: (wire header of its schema, Avro body after `seq`)
 Frame = tuple[bytes, bytes]
 
 
@@ -29,22 +29,25 @@ class ThreadState(StrEnum):
 
 
 class ThreadMark(NamedTuple):
-    """Where a thread stands: no transaction of it at or below `order` is still to come."""
+    """The watermark of a thread: no later transaction of the thread has an order at or below `order`."""
 
     thread: int
     order: Order
-    #: what this source needs to read this thread on from here; opaque to all others
+    #: from where the source kind continues to read this thread; opaque to other code
     resume: bytes
     state: ThreadState
-    #: everything that the log holds now has been read
+    #: the log has been read to its current end
     at_end: bool
-    #: right behind it, so many orders can be none of a commit: (major + 1, 0), (major + 1, 1), …. They are for copies,
-    #: which become readable also while nothing commits
+    #: number of orders directly after `order` that no commit can have: (major + 1, 0), (major + 1, 1), …. They are
+    #: reserved for copies, which can become readable while the source has no commits
     free_orders: int = 1
 
 
 class SeenVersions(dict[str, TableSchema]):
-    """Each table's last version in the stream; and all since `take`, in order: one poll may meet several of a table."""
+    """The last version of each table in the stream, and all versions since the last `take`, in order.
+
+    One poll may read several versions of a table.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +61,7 @@ class SeenVersions(dict[str, TableSchema]):
 
     @property
     def is_changed(self) -> bool:
-        """Since `take`."""
+        """Whether there are new versions since the last `take`."""
         return bool(self._new)
 
     def take(self) -> list[tuple[str, TableSchema]]:
@@ -68,50 +71,50 @@ class SeenVersions(dict[str, TableSchema]):
 
 @dataclass(slots=True)
 class SourceTransaction:
-    """A committed transaction, with its changes in order."""
+    """A committed transaction and its changes, in order."""
 
     thread: int
     txid: str
     order: Order
     commit_ts_us: int
-    #: can be iterated more than once; large ones come from disk
+    #: can be iterated more than once; those of a large transaction are read from disk
     changes: Iterable[Frame]
-    #: bytes of all frames, near enough for limits
+    #: approximate size of all frames, for limits
     size_bytes: int
     count: int
 
 
 class StaleTable(NamedTuple):
-    """Where a log falls silent about a table: a copy whose `low` is below `order` is no longer right."""
+    """A table whose rows changed without changes in the log: a copy whose `low` is below `order` is invalid."""
 
     order: Order
-    #: for people: what was done to it
+    #: the cause, for the operator
     reason: str
 
 
 @dataclass(slots=True)
 class Polled:
-    """What one poll found: transactions in commit order within each thread, then where the threads stand.
+    """The result of one poll: transactions, in commit order within each thread, and the marks of the threads.
 
-    A mark stands behind all transactions of this and earlier polls: it covers them. `marks` names every
-    thread that the source knows, also closed ones and ones that have nothing new. The first poll of a fresh stream,
-    or of one with a new thread, returns only marks and resumes: the thread is registered before it is read, and a
-    crash after that begins at the same place.
+    A mark covers all transactions of this poll and of earlier polls. `marks` contains every thread that the source
+    knows, including closed threads and threads without new transactions. The first poll of a new stream, or of one
+    with a new thread, returns only marks and resumes: the thread is registered before it is read, so that a restart
+    after a crash begins at the same position.
     """
 
     transactions: list[SourceTransaction]
     marks: dict[int, ThreadMark]
-    #: transactions that were left out because the operator asked for it: (thread, txid, why)
+    #: transactions that were skipped as configured: (thread, txid, reason)
     left_out: list[tuple[int, str, str]] = field(default_factory=list)
-    #: what to remember, by name, from these marks on: durable with them. Empty: no more
+    #: notes to store, by name, in the same Kafka transaction as these marks. An empty value deletes the note
     notes: dict[str, bytes] = field(default_factory=dict)
-    #: tables whose rows came, went or were rewritten without changes in the log. Named by every poll, for as long as
-    #: the source remembers it
+    #: tables whose rows were added, deleted or rewritten without changes in the log. Every poll returns all that the
+    #: source has recorded
     stale: Mapping[str, StaleTable] = field(default_factory=dict)
 
 
 class Check(NamedTuple):
-    """One thing that a database must have before capture can begin, and the words that mend it."""
+    """The result of one check of a prerequisite for capture; `fix` says how to fulfil it."""
 
     name: str
     is_good: bool
@@ -120,74 +123,74 @@ class Check(NamedTuple):
 
 
 class PlannedTable(NamedTuple):
-    """A table's chunks, as a view of the database shows it."""
+    """A table and its chunks, planned under a view of the database."""
 
     table: TableSchema
-    #: the snapshot's place in the log. None: there is no snapshot, and a chunk holds what is there when it is read;
-    #: then the stream is a `WindowStream`, and its changes carry whole rows
+    #: the snapshot's position in the log. None: there is no snapshot, and a chunk contains the rows as of the time at
+    #: which it is read; the stream must then be a `WindowStream` whose changes contain whole rows
     at: Order | None
-    #: what to read (opaque to all but the kind), and about how many rows that is; none: there is no such table any more
+    #: (bounds to read, opaque to other code than the kind's; approximate number of rows). Empty: the table is gone
     chunks: list[tuple[bytes, int]]
 
 
 class TableView(Protocol):
-    """A view of the database that chunks are planned and read under. It lives until it is closed, or lost."""
+    """A view of the database under which chunks are planned and read. It exists until it is closed or lost."""
 
     def plan(self, tables_max: int) -> list[PlannedTable]:
-        """The next tables; none if the view is not ready yet. Never waits."""
+        """Return the next planned tables, at most `tables_max`; none if the view is not ready yet. Does not block."""
         ...
 
     def keep(self, tables: Sequence[str]) -> list[str]:
-        """Those of `tables` of which what was planned can no longer be read; SourceLostError if the view is gone."""
+        """Return those of `tables` whose planned chunks can no longer be read. SourceLostError: the view is gone."""
         ...
 
     def close(self) -> None: ...
 
 
 class Encoders(Protocol):
-    """Given by the runtime: column rules are applied and the schema is registered behind this call."""
+    """Supplied by the runtime. `encoder` applies the column rules and registers the schema."""
 
     @property
     def notes(self) -> Mapping[str, bytes]:
-        """What the source's polls asked to remember, before this stream began."""
+        """The notes that the source's polls stored before this stream was opened."""
         ...
 
     @property
     def rules(self) -> ColumnRules:
-        """Applied behind `encoder`; for kinds that put values of several columns into one."""
+        """The column rules that `encoder` applies; for kinds that put the values of several columns into one."""
         ...
 
     def encoder(self, table: TableSchema) -> TableEncoder: ...
 
     def known(self) -> Iterable[str]:
-        """The full names of all tables of this source that have a version: also of those that are gone by now."""
+        """Return the full names of all tables of this source that have a version, including dropped tables."""
         ...
 
     def last_header(self, table: str) -> bytes | None:
-        """The wire header of the last version of a table, by its full name; None: nothing of it was ever published."""
+        """Return the wire header of the last version of a table (full name); None if it was never published."""
         ...
 
     def versioned(self, table: TableSchema) -> TableSchema:
-        """The table under the number of the version with the same columns and key, or the next number.
+        """Return `table` with the number of the version that has the same columns and key, or with the next number.
 
-        For kinds whose log does not number its versions; `version` of what is given does not count.
+        For kinds whose log does not number table versions; `table.version` is ignored.
         """
         ...
 
 
 class Stream(Protocol):
-    #: each table's last version that a change came for, where the log tells versions
+    #: the last version of each table for which a change was read, if the log contains versions
     seen: dict[str, TableSchema]
 
     def poll(self, held: frozenset[int]) -> Polled:
-        """Read what is there, a bounded amount, fairly over the threads; never wait for a thread.
+        """Read a bounded amount of available records, fairly over the threads; does not wait for a thread.
 
-        `held` threads are not read now: they are too far ahead of the others.
+        Threads in `held` are not read: they are too far ahead of the other threads.
         """
         ...
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
-        """All up to these resumes is durable in Kafka: the database may let go of it."""
+        """Everything up to these resumes is durable in Kafka: the database may discard its log up to there."""
         ...
 
     def close(self) -> None: ...
@@ -195,52 +198,53 @@ class Stream(Protocol):
 
 @runtime_checkable
 class WindowStream(Stream, Protocol):
-    """The stream of a database without a snapshot that several sessions can share."""
+    """The stream of a database that has no snapshot which several sessions can share."""
 
     def end_of_log(self) -> Callable[[], Order | None]:
-        """Asks the database how far its log goes now. The answer is a question to this stream: which mark covers that?
+        """Ask the database for the current end of its log. Returns a function that returns the mark that covers it.
 
-        None until there is one. What a read that has ended could see lies at or below that mark.
+        The function returns None until the stream has that mark. All data that a read before this call has seen was
+        committed at or below that mark.
         """
         ...
 
 
 class Source(Protocol):
-    """One configured source of some kind."""
+    """One configured source."""
 
     kind: ClassVar[str]
     config_model: ClassVar[type[BaseModel]]
 
     def incarnation(self) -> str:
-        """The database's identity now; a change of it is never passed over."""
+        """Return the current identity of the database; the extractor refuses to continue if it has changed."""
         ...
 
     def discover(self) -> list[TableSchema]: ...
 
     def check(self) -> list[Check]:
-        """What capture needs, asked of the live database; one that fails does not hide the next."""
+        """Check the prerequisites for capture on the live database. A failed check does not hide the next ones."""
         ...
 
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
-        """Read on from `resumes`; empty means from the start of capture.
+        """Open a stream that continues from `resumes`; empty: capture begins.
 
         `marks` are the last published ones: a record at or below its thread's mark was read before.
         """
         ...
 
     def tables_to_copy(self) -> list[TableSchema]:
-        """Those whose rows may be older than the log; none if the config does not want them."""
+        """Return the tables that may have rows older than the log; none if copies are not configured."""
         ...
 
     def filled_columns(self, table: str) -> set[str]:
-        """Columns that also have a value in rows which are older than they are: by a default, say."""
+        """Return the columns that have a value also in rows older than the column, for example a default."""
         ...
 
     def begin_view(self, tables: Sequence[str]) -> TableView: ...
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
-        """Arrow record batches of the chunk's rows, with the rules applied, as `lake_table(avro).copy_schema` has them.
+        """Yield the chunk's rows as Arrow record batches of `lake_table(avro).copy_schema`, with the rules applied.
 
-        In one of Spark's tasks, on any machine. SnapshotGoneError: it can no longer be read; a new plan will come.
+        Runs in a Spark task, on any machine. SnapshotGoneError: the chunk can no longer be read and is planned again.
         """
         ...

@@ -1,4 +1,4 @@
-"""`lowwater-extractor --check`: what a source's database lacks, asked of the live one, as JSON."""
+"""`lowwater-extractor --check`: checks the prerequisites for capture on the live database, and prints them as JSON."""
 
 from __future__ import annotations
 

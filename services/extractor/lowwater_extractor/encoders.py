@@ -1,4 +1,4 @@
-"""One compiled encoder per table version, with the operator's column rules in it."""
+"""One compiled encoder per table version, which applies the configured column rules."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ def column_rules(config: ColumnsConfig) -> ColumnRules:
 
 
 def check_rules(rules: ColumnRules, tables: Iterable[TableSchema], source: str) -> None:
-    """A slip of the pen would publish what a rule is to hide. A table may come later, so only columns are checked; and
-    so may the columns of a table that grows them."""
+    """Raise ConfigError if a rule names a column that its table does not have.
+
+    A misspelt rule would publish the column that it is to hide. Rules for unknown tables are accepted, because a table
+    may be created later; so are rules for unknown columns of a table whose columns are added as documents are read.
+    """
     known = {table.full_name: [column.name for column in table.columns] for table in tables}
     for name in sorted({*rules.drop, *(rules.mask or {})}):
         table, _, column = name.rpartition(".")
@@ -40,7 +43,7 @@ def check_rules(rules: ColumnRules, tables: Iterable[TableSchema], source: str) 
 
 
 class RegisteredEncoders:
-    """The runtime's `Encoders`: a schema is durable before the first change that uses it."""
+    """The runtime's `Encoders`. A schema is durable before the first change that uses it is published."""
 
     def __init__(
         self, store: SchemaStore, topic: str, rules: ColumnRules, notes: Mapping[str, bytes] | None = None
@@ -50,7 +53,7 @@ class RegisteredEncoders:
         self._topic = topic
         self.rules = rules
         self._by_table: dict[TableSchema, TableEncoder] = {}
-        #: how often an encoder was asked for: while it stays, no stream has met another version of a table
+        #: number of calls of `encoder`: while it is unchanged, the stream has read no other version of a table
         self.asked = 0
 
     def encoder(self, table: TableSchema) -> TableEncoder:
@@ -63,7 +66,7 @@ class RegisteredEncoders:
         return encoder
 
     def announce(self, tables: Iterable[TableSchema]) -> None:
-        """Encoders of all these are asked for next: many at once are registered much quicker than one by one."""
+        """Register the schemas of these tables in one batch, which is much faster than one by one in `encoder`."""
         new = [table for table in tables if table not in self._by_table]
         self._store.announce([published(table, self.rules)[0] for table in new], self._topic)
 
@@ -77,9 +80,10 @@ class RegisteredEncoders:
         return replace(table, version=max((entry.version for entry in known), default=0) + 1)
 
     def returned_columns(self, last: int, new: int) -> set[str]:
-        """Columns of version `new` that version `last` does not have, and one before it had: the values are others.
+        """Return the columns of version `new` that version `last` does not have and an earlier version had.
 
-        By schema ids. A version that comes back has the lower number of the two.
+        Such a column was dropped and added again, so its old values are invalid. `last` and `new` are schema ids. If
+        `new` is an earlier version that is in use again, its number is the lower one of the two.
         """
         was, now = (self._store.entry(SchemaId(schema_id)) for schema_id in (last, new))
         added = avro_columns(now.schema).keys() - avro_columns(was.schema).keys()
@@ -99,7 +103,7 @@ class RegisteredEncoders:
         return entry.subject.startswith(f"{self._topic}-")
 
     def row_key(self, value: bytes) -> str:
-        """Table and key of a published change, for an error about it."""
+        """Return the table and key of a published change, for an error message."""
         entry = self._store.entry(SchemaId(int.from_bytes(value[1:HEADER_SIZE], "big")))
         schema: Any = fastavro.parse_schema(json.loads(entry.schema))
         change: Any = fastavro.schemaless_reader(io.BytesIO(value[HEADER_SIZE:]), schema, None)

@@ -1,7 +1,7 @@
-"""The modes in which a source is read. Every kind has these settings, and they mean the same everywhere.
+"""The modes in which a source is read. The settings are the same for every source kind.
 
-`cdc`: the rows that are there are copied, then the log is followed. `incremental`: rows by cursor columns, now and
-then. `full_refresh`: whole tables, once and whenever it is asked for. See docs/modes.md.
+`cdc`: existing rows are copied, and the log is followed. `incremental`: new rows are read periodically by cursor
+columns. `full_refresh`: whole tables are read, at the start and on request. See docs/modes.md.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from lowwater.errors import StartRefusedError
 
 Mode = Literal["cdc", "incremental", "full_refresh"]
 
-#: settings of the mode `incremental` alone
+#: settings that only the mode `incremental` has
 _INCREMENTAL = ("cursors", "poll_seconds", "settle_seconds")
-#: how the resume of a mode without a log begins; those of a log are its kind's own
+#: prefix of the resume in a mode without a log; in the mode `cdc` each kind has its own format
 _RESUMES: tuple[tuple[bytes, Mode], ...] = ((b'{"count"', "incremental"), (b'{"refresh"', "full_refresh"))
 
 
 class CursorConfig(BaseModel):
-    """By what a table is read in the mode `incremental`."""
+    """The cursor columns by which a table is read in the mode `incremental`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    primary: str = Field(min_length=1, description="rises with every insert and update: updated_at, say")
-    secondary: str = Field(default="", description="tells rows apart whose primary is equal: id, say")
-    key: list[str] = Field(default=[], description="columns that name a row; default: the primary key")
+    primary: str = Field(min_length=1, description="increases with every insert and update, for example updated_at")
+    secondary: str = Field(default="", description="orders rows whose primary is equal, for example id")
+    key: list[str] = Field(default=[], description="columns that identify a row; default: the primary key")
     overlap: float = Field(
-        default=0.0, ge=0, description="so far below its bound a sync reads again, for late rows: seconds of a time"
+        default=0.0,
+        ge=0,
+        description="how far below its bound a sync reads again, for rows committed late; of a time: seconds",
     )
 
     @property
@@ -39,18 +41,18 @@ class CursorConfig(BaseModel):
 
 
 class ModesConfig(BaseModel):
-    """What the settings of every kind begin with."""
+    """The settings that every source kind has."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tables: list[str] = Field(min_length=1, description="`schema.table` or `schema.*`")
     mode: Mode = Field(
-        default="cdc", description="by the log; or, where that is not to be had, by cursor columns or whole tables"
+        default="cdc", description="read the log; or, where there is none, rows by cursor columns or whole tables"
     )
     cursors: Mapping[str, CursorConfig] = Field(default={}, description="`schema.table`: its cursor; for `incremental`")
-    poll_seconds: float = Field(default=10.0, gt=0, description="`incremental`: how often there is a look for new rows")
+    poll_seconds: float = Field(default=10.0, gt=0, description="`incremental`: how often new rows are queried")
     settle_seconds: float = Field(
-        default=60.0, ge=0, description="`incremental`: longer than any transaction that writes to the tables takes"
+        default=60.0, ge=0, description="`incremental`: longer than any transaction that writes to the tables"
     )
 
     @model_validator(mode="after")
@@ -80,10 +82,13 @@ def mode_of(resume: bytes) -> Mode:
 
 
 def refuse_other_mode(wanted: Mode, source: str, resume: bytes) -> None:
-    """Orders of two modes do not compare: what comes below the last one is taken for published."""
+    """Raise StartRefusedError if `resume` is of another mode than `wanted`.
+
+    Orders of two modes are not comparable: transactions below the last order would be skipped as already published.
+    """
     if (before := mode_of(resume)) != wanted:
         raise StartRefusedError(
-            f"the source was captured in the mode {before}, and is now to be in {wanted}",
+            f"the source was captured in the mode {before}, but the config has the mode {wanted}",
             source=source,
-            hint="a source keeps its mode: give the other one a source of its own, under another name",
+            hint="the mode of a source cannot be changed: add a source with another name for the other mode",
         )

@@ -1,4 +1,4 @@
-"""What `row_bytes` is told of a table: for each column of a row in the log, what it is and what that needs."""
+"""The program by which `row_bytes` encodes rows of one table: the type and parameters of each column of a log row."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from lowwater.codec.encoder import TableEncoder
 
 STEP = 4
 
-#: flags: the column is not published; a null in it is not usual; a null in it is the rowid
+#: flags: the column is not published; a null in it is left to the slow path; a null in it stands for the rowid
 HIDDEN, NEVER_NULL, ROWID = 128, 64, 32
 
-#: what a change is
+#: kinds of a change
 CREATE, UPDATE, DELETE = 0, 1, 2
 
-#: of a DECIMAL: more do not fit 64 bits
+#: maximum precision of a DECIMAL: more digits do not fit 64 bits
 DECIMAL_DIGITS_MAX = 18
 
-#: a change is written here, and copied out: one buffer for all tables, of which there may be ten thousand. A larger row
-#: goes the plain way
+#: a change is encoded here and then copied: one buffer for all tables, of which there may be ten thousand. Larger rows
+#: take the slow path
 _OUT = bytearray(256 << 10)
-#: of a column beside its value: its branch, and the longest varint; twice, for an update
+#: bytes that a column may need in addition to its value: the union branch and the longest varint; twice, for an update
 _COLUMN_ROOM = 2 * 12
 _CHANGE_ROOM = 32
 
 
 class What(IntEnum):
-    #: SQLite's, whose values say their size by themselves
+    #: types of SQLite, whose records contain the size of each value
     INTEGER = 1
     REAL = 2
     TEXT = 3
     BLOB = 4
-    #: of MySQL's log, by its number of bytes: a number, little-endian; what is in Avro as it is in the log
+    #: types of MySQL's binlog. Parameter: number of bytes. Little-endian numbers; bytes that are the same in Avro
     SIGNED = 5
     UNSIGNED = 6
     COPIED = 7
-    #: text or bytes, by how many bytes their length has
+    #: text or bytes. Parameter: number of bytes of the length field
     COUNTED = 8
-    #: by all bytes, and those of the fraction
+    #: parameters: number of bytes in total, and of the fraction
     TIMESTAMP = 9
     DATETIME = 10
     DATE = 11
-    #: by all bytes, all digits, and those behind the point
+    #: parameters: number of bytes, precision, scale
     DECIMAL = 12
-    #: text that must be UTF-8, by how many bytes its length has
+    #: text that must be UTF-8. Parameter: number of bytes of the length field
     UTF8 = 13
 
 
@@ -53,7 +53,7 @@ def column(what: What, *needs: int) -> bytes:
 
 
 class Program:
-    """A table's program, the buffer that changes are written to, and how much of it a row may take."""
+    """The program of a table, the buffer that changes are written to, and the maximum size of a row."""
 
     __slots__ = ("code", "columns", "header", "out", "room")
 
@@ -62,7 +62,7 @@ class Program:
         self.columns = len(columns)
         self.header = header
         self.out = _OUT
-        #: the bytes that a row of the log may have
+        #: maximum size of a log row in bytes
         self.room = len(_OUT) - _CHANGE_ROOM - _COLUMN_ROOM * (len(columns) + 1)
 
 
@@ -72,9 +72,11 @@ def program(
     places: Sequence[int | None],
     flags: Callable[[int], int] = lambda _number: 0,
 ) -> Program | None:
-    """`columns`: of a row in the log; empty ones have no quick way. `places`: which of the table's each is, if any.
+    """Return the program of a table, or None if its rows must take the slow path.
 
-    None: not for this table; a column that it publishes is masked, or has no quick way, or there is none at all.
+    `columns`: code of each column of a log row; empty if the fast path does not support its type. `places`: index of
+    the column in the table, or None. None is returned if a column is not supported, if a published column is masked,
+    or if there are no columns.
     """
     shown = {column.place: column for column in encoder.columns}
     made = []

@@ -1,6 +1,6 @@
-"""`lowwater-extractor --ask`: what only a source kind's own code knows, for programs that have no drivers.
+"""`lowwater-extractor --ask`: runs code of source kinds for processes that do not have their drivers installed.
 
-One JSON request a line on stdin, one JSON answer a line on stdout, until stdin ends:
+Reads one JSON request per line from stdin and writes one JSON response per line to stdout, until stdin ends:
 
     {"do": "kinds"}                                      → {kind: {"schema": …} or {"error": …}}
     {"do": "config", "name", "kind", "config"}           → {"errors": [{"field", "what"}]}
@@ -9,7 +9,7 @@ One JSON request a line on stdin, one JSON answer a line on stdout, until stdin 
     {"do": "reset", "settings", "name"}                  → {"done": …}
     {"do": "move", "settings", "name", "threads"}        → {"done": …}
 
-An error of ours is the answer {"error": its fields}.
+The response to a request that raises a LowwaterError is {"error": its fields}.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _config(request: Request) -> Any:
     try:
         source_class(request["kind"]).config_model(**request["config"])
     except ValidationError as error:
-        # the input is left out: it may hold a secret
+        # without the input, which may contain a secret
         found = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors(include_input=False)]
         return {"errors": [{"field": field, "what": what} for field, what in found]}
     return {"errors": []}

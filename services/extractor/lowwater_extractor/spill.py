@@ -1,7 +1,7 @@
 """Disk space for transactions that are too large for memory.
 
-A stream has a directory of its own (`lowwater.runtime.scratch`). What comes back from disk is published, so it is
-compared with what was written: the checksum of each piece stays in memory.
+Each stream has its own directory (`lowwater.runtime.scratch`). Segments are published after they are read back, so each
+is verified against a checksum that is kept in memory.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lowwater.runtime.scratch import Scratch, damaged, disk_errors
 from lowwater_extractor.api import Frame
 from lowwater_extractor.metrics import SPILL_BYTES, SPILLED_BYTES
 
-#: rows, and a number for each where the source needs one
+#: rows, and a number for each if the source needs one
 Segment = tuple[list[bytes], list[int]]
 
-#: what a row costs in memory beside its own bytes: two objects, and their places in two lists
+#: memory that a row needs in addition to its bytes: two objects, and their entries in two lists
 ROW_OVERHEAD = 100
-#: a piece of a file is read back as a whole, into objects again
+#: a segment is read back as a whole, into Python objects
 SEGMENT_BYTES = 8 << 20
 
 _PREFIX = "lowwater-spill"
@@ -54,7 +54,7 @@ def _forget(path: Path, ends: list[int]) -> None:
 
 
 class SpillFile:
-    """Segments of one transaction, appended; the last one can be taken back."""
+    """A file of segments of one transaction. Segments are appended; the last one can be removed again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +62,7 @@ class SpillFile:
         self._checksums: list[int] = []
         self.rows = 0
         self.bytes = 0
-        # the transaction may be published long after the assembler has forgotten it
+        # the transaction may be published long after the assembler has dropped its reference
         weakref.finalize(self, _forget, path, self._ends)
 
     def append(self, segment: Segment) -> None:
@@ -77,7 +77,7 @@ class SpillFile:
         self.bytes += sum(map(len, segment[0]))
 
     def take_back(self) -> Segment:
-        """The last segment, which is then no longer here."""
+        """Remove the last segment and return it."""
         segment = self._read(len(self._ends) - 2)
         SPILL_BYTES.dec(self._ends.pop() - self._ends[-1])
         self._checksums.pop()
@@ -97,17 +97,17 @@ class SpillFile:
             file.seek(start)
             packed = file.read(end - start)
         if len(packed) != end - start or crc32(packed) != self._checksums[number]:
-            raise damaged(self._path, f"the piece at {start} is not what was written there")
+            raise damaged(self._path, f"the segment at offset {start} does not match its checksum")
         segment: Segment = marshal.loads(packed)
         return segment
 
 
 class Rows:
-    """Rows in memory up to a limit, then on disk; in the order in which they came."""
+    """Rows in the order in which they were added; in memory up to a limit, then on disk."""
 
     def __init__(self, space: SpillSpace, bytes_max: int) -> None:
         self._space = space
-        #: with all that they cost, before they go to disk
+        #: maximum size in memory, including `ROW_OVERHEAD`
         self._held_max = bytes_max
         self._rows: list[bytes] = []
         self._numbers: list[int] = []
@@ -128,7 +128,7 @@ class Rows:
     def _spill(self) -> None:
         if self._file is None:
             self._file = self._space.file()
-            # the beginning is on disk: what comes behind it need not wait in memory for long
+            # the first rows are on disk: later ones need not be buffered in memory for long
             self._held_max = min(self._held_max, SEGMENT_BYTES)
         step = max(1, len(self._rows) * SEGMENT_BYTES // self._held)
         for start in range(0, len(self._rows), step):
@@ -143,7 +143,7 @@ class Rows:
 
 
 class SpilledFrames:
-    """Of rows that are whole frames: the header of a schema, and what comes behind `seq`."""
+    """The frames of rows that are whole frames: header of the schema and body after `seq`, concatenated."""
 
     def __init__(self, rows: Rows, tick: Callable[[], None]) -> None:
         self._rows = rows

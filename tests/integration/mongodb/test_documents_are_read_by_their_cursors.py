@@ -15,7 +15,7 @@ from tests.support.versions import Versions
 
 from lowwater.errors import StartRefusedError
 from lowwater_extractor.api import SourceTransaction, ThreadMark
-from lowwater_extractor.incremental.stream import IncrementalStream, Look
+from lowwater_extractor.incremental.stream import IncrementalStream, UpperBounds
 
 WAIT_SECONDS = 30.0
 
@@ -39,7 +39,7 @@ class Syncs:
         self.mark: ThreadMark
         self.poll()
 
-    def _looked(self, look: Look) -> None:
+    def _looked(self, look: UpperBounds) -> None:
         self._opened(look)
         self._idle = 0 if self.stream._cursors.is_open else self._idle + 1
 

@@ -70,7 +70,7 @@ def test_what_can_be_read_passes_every_check_and_an_index_is_advised(database: D
     database.execute("CREATE TABLE t (id int PRIMARY KEY, stamp timestamptz)")
     assert failed(database, **settings_of(T)) == {}
     found = {check.name: check for check in source_of(database, **settings_of(T)).check()}
-    assert found["index"].what == "there"
+    assert found["index"].what == "present"
     assert not found.keys() & {"wal_level", "slots", "senders", "replication", "publication"}
     by_stamp = settings_of({"public.t": {"primary": "stamp", "secondary": "id"}})
     advised = {check.name: check for check in source_of(database, **by_stamp).check()}["index"]

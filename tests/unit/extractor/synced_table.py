@@ -17,7 +17,7 @@ from lowwater.records.wire import HEADER_SIZE
 from lowwater.runtime.config import BatchConfig
 from lowwater_extractor.api import ThreadMark
 from lowwater_extractor.incremental.cursors import LOWEST, Bound, Cursors, Range, TableCursor
-from lowwater_extractor.incremental.stream import IncrementalStream, Look, Pace
+from lowwater_extractor.incremental.stream import IncrementalStream, Pace, UpperBounds
 from lowwater_extractor.publish.publisher import Publisher
 from lowwater_extractor.session.clock import SourceClock
 
@@ -63,9 +63,9 @@ class TableReader:
             known = [row for row in known if (row[0], row[1]) > tuple(int(v or 0) for v in after)]
         return sorted(known)
 
-    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, Look]:
+    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, UpperBounds]:
         yield
-        rows, look = self._rows(committed[TABLE]), Look(1_000_000, {}, {})
+        rows, look = self._rows(committed[TABLE]), UpperBounds(1_000_000, {}, {})
         if rows:
             look.settled[TABLE] = (str(rows[-1][0]), str(rows[-1][1]))
         elif committed[TABLE] is None:

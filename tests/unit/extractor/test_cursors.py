@@ -46,7 +46,7 @@ def test_what_a_position_holds_is_what_was_put_into_it(cursors: Cursors) -> None
 def test_a_position_of_another_mode_is_refused(resume: bytes) -> None:
     with pytest.raises(CodecError) as caught:
         Cursors.unpack(resume)
-    assert "keeps its mode" in (caught.value.hint or "")
+    assert "cannot be changed" in (caught.value.hint or "")
 
 
 # -- the config changes ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def test_a_piece_that_was_changed_on_disk_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"changed", b"CHANGED"))
     pieces = iter(file)
     assert next(pieces) == ([b"good"], [1])
-    with pytest.raises(DiskError, match="is not what was written there"):
+    with pytest.raises(DiskError, match="does not match its checksum"):
         next(pieces)
 
 

@@ -1,4 +1,4 @@
-"""What a table must have to be read by a cursor, whatever database it is in, with the words that mend it."""
+"""Checks of the prerequisites for reading a table by a cursor, for every source kind, each with its fix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lowwater.errors import CodecError, LowwaterError, StartRefusedError
 from lowwater_extractor.api import Check
 from lowwater_extractor.modes import CursorConfig, ModesConfig
 
-#: what reading a text that is not of its type can raise
+#: errors raised when a text is not a valid value of its type
 VALUE_ERRORS = (CodecError, ValueError, ArithmeticError, IndexError)
 
 
@@ -24,7 +24,7 @@ def unknown_columns(cursor: CursorConfig, columns: Collection[str]) -> list[str]
 
 
 def is_whole(cursor: CursorConfig | None, columns: Collection[str], has_key: bool) -> bool:
-    """A table has a cursor, its columns, and what names a row."""
+    """Return whether a table has a cursor, all cursor columns, and a key."""
     return cursor is not None and not unknown_columns(cursor, columns) and bool(cursor.key or has_key)
 
 
@@ -37,7 +37,7 @@ def check_tables(config: ModesConfig, there: Collection[str], fix: str) -> Check
 
 
 def check_columns(config: ModesConfig, there: Mapping[str, Collection[str]], note: str = "") -> Check:
-    """`there`: each table's columns."""
+    """`there`: the columns of each existing table."""
     wrong, fix = [], ""
     for name, columns in there.items():
         cursor = config.cursors.get(name)
@@ -51,26 +51,26 @@ def check_columns(config: ModesConfig, there: Mapping[str, Collection[str]], not
 
 
 def check_keys(config: ModesConfig, keyless: Iterable[str]) -> Check:
-    """Without one an update would be a second row."""
+    """Every table needs a key: without one an update would be read as a second row."""
     wrong = [name for name in keyless if name not in config.cursors or not config.cursors[name].key]
-    fix = f"add a primary key, or say what names a row: cursors: {{{wrong[0]}: {{key: [id], …}}}}" if wrong else ""
+    fix = f"add a primary key, or configure a key: cursors: {{{wrong[0]}: {{key: [id], …}}}}" if wrong else ""
     return Check("key", not wrong, f"none: {', '.join(wrong)}" if wrong else "all have one", fix)
 
 
 def check_overlaps(count: int, wrong: list[str]) -> Check:
-    fix = "overlap is for times, dates and numbers: take it out, or take such a cursor"
+    fix = "overlap requires a cursor of times, dates or numbers: remove it, or use such a cursor"
     return Check("overlap", not wrong, "; ".join(wrong) or f"{count} tables", fix if wrong else "")
 
 
 def advise_indexes(wanted: list[str]) -> Check:
-    """Advice only: without one, every look reads the whole table."""
-    what = f"advised, each look reads the whole table: {'; '.join(wanted)}" if wanted else "there"
+    """Advice only: without an index, every poll reads the whole table."""
+    what = f"advised, each poll reads the whole table: {'; '.join(wanted)}" if wanted else "present"
     return Check("index", True, what)
 
 
 def value_error(table: TableSchema, column: str, error: Exception, hint: str) -> LowwaterError:
-    """The value stays out of the message."""
-    what, fix = "its text does not read as its type", hint
+    """Return an error for a value that cannot be read; the message does not contain the value."""
+    what, fix = "a value that is not valid for the column's type", hint
     if isinstance(error, CodecError):
         what, fix = error.what, error.hint or hint
     return CodecError(f"{table.full_name}.{column}: {what}", source=table.source, thread=1, hint=fix)

@@ -1,10 +1,11 @@
-"""The two-phase cursor of the mode `incremental`. Decides only, does no I/O.
+"""The two-phase cursor of the mode `incremental`. Decisions only, no I/O.
 
-A table is read in the order of its cursor: a primary column, and where rows may be equal in that, a secondary one. A
-*bound* is a place in this order: the columns' values as the server's text, kept as they are and compared by the server.
-A sync reads the rows of each table that lie above `committed`, up to and including `next`, and is published as one
-transaction. It has two phases: `next` is in the position before any row is published, and becomes `committed` in the
-Kafka transaction that ends the sync. So a sync that did not come to its end is read again between the same bounds.
+A table is read in the order of its cursor: a primary column, and a secondary one if several rows may have the same
+primary value. A *bound* is a position in this order: the values of the cursor columns in the server's text form, stored
+unchanged and compared by the server. A sync reads the rows of each table above `committed`, up to and including `next`,
+and is published as one transaction. It has two phases: `next` is in the position before any row is published, and
+becomes `committed` in the Kafka transaction that ends the sync. A sync that was interrupted is therefore read again
+between the same bounds.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from lowwater.errors import CodecError
 from lowwater.records.positions import Order
 from lowwater.runtime.recovery import Saved, decide, step_of
 
-#: texts of the primary and the secondary column; a null in the secondary lies above all its values
+#: texts of the primary and the secondary column; a null in the secondary is above all its values
 Bound = tuple[str | None, ...]
 
-#: behind the rows whose primary column is null, before all others
+#: after the rows whose primary column is null, before all other rows
 LOWEST: Bound = ()
 
 
 class Range(NamedTuple):
-    """Rows above `after`, up to and including `to`. None: from the beginning, with the rows whose cursor is null."""
+    """Rows above `after`, up to and including `to`. `after` None: from the beginning, including null cursors."""
 
     after: Bound | None
     to: Bound
@@ -35,21 +36,21 @@ class Range(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class TableCursor:
     columns: tuple[str, ...]
-    #: everything up to here is published; None: nothing was read yet
+    #: rows up to this bound are published; None: nothing was read yet
     committed: Bound | None = None
-    #: of the open sync, if that reads this table
+    #: upper bound of the open sync, if it reads this table
     next: Bound | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cursors:
-    """What a source's position holds of this mode."""
+    """The state of this mode in a source's position."""
 
-    #: of the last sync that is over, each one more than the one before; the first is a time, so that a position that
-    #: was reset goes on above it
+    #: number of the last finished sync, increased by one for each. It starts at the current time, so that numbers after
+    #: a reset of the position are higher than those before it
     count: int
     tables: Mapping[str, TableCursor] = field(default_factory=dict)
-    #: how far the open sync shows the database
+    #: time of the database's state that the open sync reads
     at_us: int = 0
 
     # -- the open sync -----------------------------------------------------------------------------------
@@ -72,35 +73,35 @@ class Cursors:
 
     @property
     def ranges(self) -> dict[str, Range]:
-        """In the order in which they are published, which is the same at every attempt."""
+        """The ranges to read by table, in the order of publication, which is the same at every attempt."""
         return {n: Range(t.committed, t.next) for n, t in sorted(self.tables.items()) if t.next is not None}
 
     @property
     def saved(self) -> Saved[int]:
-        """The end of a sync is promised with its number: a part of it may be published under that."""
+        """The open sync is a promised step: a part of it may already be published under its number."""
         return Saved(self.count, step_of(self.count + 1, *self.ranges, is_promised=True) if self.is_open else None)
 
     # -- decisions ---------------------------------------------------------------------------------------
 
     def opened(self, bounds: Mapping[str, Bound], at_us: int) -> Cursors:
-        """The first phase: a sync up to these bounds."""
+        """The first phase: return the cursors with a sync open up to these bounds."""
         assert not self.is_open, "one sync at a time"
         tables = {n: replace(t, next=bounds.get(n)) for n, t in self.tables.items()}
         return Cursors(self.count, tables, at_us)
 
     def closed(self) -> Cursors:
-        """The second phase: all of it is published, in the Kafka transaction that has this position or before it."""
+        """The second phase: all rows of the sync are published, in the Kafka transaction of this position or before."""
         tables = {
             n: t if t.next is None else replace(t, committed=t.next, next=None) for n, t in self.tables.items()
         }  # fmt: skip
         return Cursors(self.count + 1, tables)
 
     def fitted(self, wanted: Mapping[str, tuple[str, ...]]) -> Cursors:
-        """To the columns by which the config wants each table read. One that is new, or has another cursor, is read
-        from its beginning.
+        """Return the cursors adapted to `wanted`, the configured cursor columns of each table.
 
-        A sync that was open for other tables or cursors than these cannot be finished. Its number is used up, so that
-        nothing else is taken for it: whether it was published or not, its rows come in the next one.
+        A table that is new or has another cursor is read from its beginning. An open sync of other tables or cursors
+        cannot be finished. Its number is skipped, so that no other sync has the same number; its rows are read by the
+        next sync, whether they were published or not.
         """
         kept = {n: t for n, t in self.tables.items() if wanted.get(n) == t.columns}
         tables = {n: kept.get(n, TableCursor(columns)) for n, columns in wanted.items()}
@@ -131,7 +132,7 @@ class Cursors:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CodecError(
                 "the position is not one of the mode `incremental`",
-                hint="a source keeps its mode: give the other mode a source of its own, under another name",
+                hint="the mode of a source cannot be changed: add a source with another name for the other mode",
             ) from error
 
 
@@ -140,10 +141,10 @@ def _bound(texts: Iterable[str | None] | None) -> Bound | None:
 
 
 class Settling:
-    """For cursors that do not tell the time: a bound waits before it is read up to.
+    """Delays the bounds of cursors that are not times, before a sync reads up to them.
 
-    A transaction that is still running may commit rows below a bound that is seen already. A bound that has been seen
-    `seconds` ago has been passed by all transactions that take less than that. Times are the database's own.
+    A running transaction may later commit rows below a bound that was found. `seconds` after a bound was found, all
+    transactions shorter than that which could write below it have ended. Times are of the database's clock.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -151,7 +152,10 @@ class Settling:
         self._waiting: dict[str, tuple[int, Bound]] = {}
 
     def ready(self, seen: Mapping[str, Bound], at_us: int) -> dict[str, Bound]:
-        """Those that have waited long enough. `seen`: the last row of each table that has rows above `committed`."""
+        """Return the bounds that were found long enough ago.
+
+        `seen`: the cursor of the last row of each table that has rows above `committed`.
+        """
         self._waiting = {table: self._waiting.get(table, (at_us, bound)) for table, bound in seen.items()}
         found = {t: bound for t, (since_us, bound) in self._waiting.items() if at_us - since_us >= self._settle_us}
         for table, bound in found.items():

@@ -1,13 +1,14 @@
-"""The stream of a source that is read by cursors instead of a log. For every kind: what a kind brings is a `Reader`.
+"""The stream of a source that is read by cursors instead of a log, for every source kind; a kind supplies a `Reader`.
 
-A sync is one transaction over all tables, read under one view of the database. Its steps, each a poll or more: look how
-far each table goes; have that in the position, durable, as `next`; read the rows, to disk where they are many; hand
-them over, with `committed` moved on in the position. After a crash in between, the rows up to the same `next` are read
-again. Was the sync published, it lies at or below the published order and is passed over, as with every kind; was a
-part of it, the publisher goes on behind that, or abandons it if the rows have changed.
+A sync is one transaction over all tables, read under one view of the database. Its steps, each in one or more polls:
+query the upper bound of each table; store the bounds in the position as `next`, durably; read the rows, spilled to disk
+if there are many; return them as a transaction, with `committed` advanced in the position. After a crash, the rows up
+to the same `next` are read again. If the sync was published, its order is at or below the published one and it is
+skipped, as with every kind. If a part of it was published, the publisher continues after that part, or abandons it if
+the rows have changed.
 
-The source's clock goes on while a sync is read, for a sync has the time at which it is published: so a long one does
-not hold the group.
+The source's clock advances while a sync is read, because a sync has the time of its publication: a long sync does not
+delay the group.
 """
 
 from __future__ import annotations
@@ -31,36 +32,36 @@ THREAD = 1
 _log = structlog.get_logger()
 
 
-class Look(NamedTuple):
-    """How far the tables go that have rows above what is committed; all of them that were never read."""
+class UpperBounds(NamedTuple):
+    """Upper bounds for the next sync: of tables with rows above `committed`, and of tables that were never read."""
 
-    #: everything that was committed before this is seen
+    #: transactions committed before this time are visible
     at_us: int
-    #: bounds that no transaction can come below any more, by the time that they tell
+    #: bounds of cursors that are times: no transaction can still commit below them
     settled: dict[str, Bound]
-    #: bounds that say nothing about time
+    #: bounds of other cursors: a running transaction may still commit below them
     unsettled: dict[str, Bound]
 
 
 class Reader(Protocol):
-    """What a kind supplies. Nothing here waits: a step that takes long is many."""
+    """Implemented by a source kind. Nothing here blocks: long work is split into several steps."""
 
     #: each table's last version
     seen: dict[str, TableSchema]
 
-    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, Look]:
-        """Begins a view of the database; every step of it."""
+    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, UpperBounds]:
+        """Begin a view of the database and return the upper bounds; yields after each step."""
         ...
 
     def rows(self, ranges: Mapping[str, Range], at_us: int) -> Iterator[list[bytes]]:
-        """The rows of all tables, as frames in one piece, always in the same order; a bounded number at a time.
+        """Yield the rows of all tables as concatenated frames, always in the same order; a bounded number at a time.
 
-        Under the view of the look before it, or, after a restart, under a new one. An empty list: none yet.
+        They are read under the view that `look` began, or under a new one after a restart. An empty list: no rows yet.
         """
         ...
 
     def end(self) -> None:
-        """Lets go of the view."""
+        """Close the view."""
         ...
 
     def close(self) -> None: ...
@@ -74,7 +75,7 @@ class Pace(NamedTuple):
 
 
 class IncrementalStream:
-    """`wanted`: the cursor's columns of each table. `resume` is None where capture begins."""
+    """`wanted`: the cursor columns of each table. `resume`: None if capture begins."""
 
     def __init__(
         self, source: str, reader: Reader, wanted: Mapping[str, tuple[str, ...]], resume: bytes | None, pace: Pace
@@ -88,12 +89,12 @@ class IncrementalStream:
         before = Cursors(now_us()) if resume is None else Cursors.unpack(resume)
         self._cursors = before.fitted(wanted)
         if before.is_open and not self._cursors.is_open:
-            _log.warning("a sync is given up: it was for other cursors", source=source, txid=before.txid)
+            _log.warning("open sync discarded: the configured cursors have changed", source=source, txid=before.txid)
         self._resume = self._cursors.pack()
         self._announce = resume is None
-        #: that what the position has to say of the open sync is durable
+        #: the position with the bounds of the open sync is durable
         self._is_prepared = self._cursors.is_open
-        self._looking: Generator[None, None, Look] | None = None
+        self._looking: Generator[None, None, UpperBounds] | None = None
         self._reading: Iterator[list[bytes]] | None = None
         self._rows = self._no_rows()
         self._is_moving = False
@@ -102,7 +103,7 @@ class IncrementalStream:
     def poll(self, held: frozenset[int]) -> Polled:
         found: list[SourceTransaction] = []
         if self._announce:
-            # the position that capture begins at is durable before anything is read
+            # the position at which capture begins must be durable before anything is read
             self._announce = False
         elif THREAD not in held:
             found = self._step()
@@ -137,7 +138,7 @@ class IncrementalStream:
             self._looking = None
             self._open(ended.value)
 
-    def _open(self, look: Look) -> None:
+    def _open(self, look: UpperBounds) -> None:
         bounds = {**look.settled, **self._settling.ready(look.unsettled, look.at_us)}
         if not bounds:
             self._reader.end()
@@ -162,7 +163,7 @@ class IncrementalStream:
         return []
 
     def _close_sync(self) -> list[SourceTransaction]:
-        """Rows may be none: since the look they were deleted, or moved on above the bounds."""
+        """End the sync. It may have no rows: they were deleted, or updated to cursors above the bounds."""
         self._reader.end()
         open_, rows = self._cursors, self._rows
         self._reading, self._rows = None, self._no_rows()
@@ -189,11 +190,11 @@ class IncrementalStream:
 
 
 class NoView:
-    """Tables are not copied in this mode: their first sync has all rows. An operator's word for it is left waiting."""
+    """Tables are not copied in this mode, because their first sync reads all rows. Copy requests remain pending."""
 
     def __init__(self, source: str, tables: Sequence[str]) -> None:
-        hint = "`lowwater source reset` reads all its tables anew"
-        _log.warning("a source without a log copies nothing", source=source, tables=list(tables)[:10], hint=hint)
+        hint = "`lowwater source reset` reads all its tables from the start"
+        _log.warning("no copies in the mode incremental", source=source, tables=list(tables)[:10], hint=hint)
 
     def plan(self, tables_max: int) -> list[PlannedTable]:
         return []

@@ -1,1 +1,1 @@
-"""One session of an extractor: its loop, its clock, the lead limit of threads, the reset of a position."""
+"""One session of an extractor: main loop, source clock, lead limit of threads, reset of the position."""

@@ -1,4 +1,4 @@
-"""The source's clock: by it, databases share an order without breaking their own."""
+"""The source's clock, which orders the commits of several databases and preserves the commit order of each."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from math import nan
 
 
 class SourceClock:
-    """Commit time, but never at or below what was published or marked, and not far past our own clock."""
+    """The commit time, but always above the last published or marked one, and at most `ahead_max_us` in the future."""
 
     def __init__(self, last_us: int, ahead_max_us: int) -> None:
         self.last_us = last_us
         self._ahead_max_us = ahead_max_us
-        #: commit times that claimed to be from the future: a session can lie about time
+        #: number of commit times that were cut because they were in the future: a database session can set its time
         self.cut_total = 0
 
     def of_commit(self, commit_ts_us: int, now_us: int) -> int:
@@ -19,16 +19,16 @@ class SourceClock:
         if clock_us > now_us + self._ahead_max_us:
             clock_us = now_us + self._ahead_max_us
             self.cut_total += 1
-        # where the two disagree, never falling wins
+        # the clock must rise, even if that exceeds the limit
         self.last_us = max(clock_us, self.last_us + 1)
         return self.last_us
 
     def age_seconds(self, now_us: int) -> float:
-        """How far the source is behind; not known before its first mark."""
+        """Return the lag of the source in seconds; NaN before its first mark."""
         return max(0.0, (now_us - self.last_us) / 1e6) if self.last_us else nan
 
     def of_mark(self, all_at_end: bool, now_us: int) -> int:
-        """Our own time says something about a source only once all that it has written has been read."""
+        """Return the clock of a mark. Only if all threads have been read to their end is it the local time."""
         if all_at_end:
             self.last_us = max(self.last_us, now_us)
         return self.last_us

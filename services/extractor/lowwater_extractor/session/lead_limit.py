@@ -1,4 +1,4 @@
-"""The lead limit: a thread that runs far ahead of the others is not read until they follow."""
+"""The lead limit: a thread that is too far ahead of the other threads is not read until they have caught up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lowwater.records.positions import Order
 
 
 class LeadLimit:
-    """Bytes that each thread has published above the lowest mark: that is what the merger must hold."""
+    """Counts the bytes that each thread has published above the lowest mark, which the merger must buffer."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -26,7 +26,7 @@ class LeadLimit:
         self._lead[thread] = self._lead.get(thread, 0) + size_bytes
 
     def held(self, marks: Mapping[int, Order], excluded: Set[int]) -> frozenset[int]:
-        """Threads not to be read now. The one with the lowest mark is always read: all wait for it."""
+        """Return the threads that must not be read now. The thread with the lowest mark is always read."""
         counted = {thread: order for thread, order in marks.items() if thread not in excluded}
         if not counted:
             return frozenset()

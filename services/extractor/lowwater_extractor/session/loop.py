@@ -1,6 +1,6 @@
-"""The extractor's loop: poll the source, publish, commit, acknowledge. One thread, no state of its own.
+"""The extractor's main loop: poll the source, publish, commit, acknowledge. Single-threaded; all state is in Kafka.
 
-A session begins by fencing its predecessor, then reads the position from Kafka.
+A session first fences the session before it, then reads the position from Kafka.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from lowwater_extractor.snapshot.copy_rules import LandedChunks
 from lowwater_extractor.snapshot.stale import put_in_front
 from lowwater_extractor.sources import open_source
 
-#: pause of an idle loop: short against a batch's time
+#: pause of an idle loop: short compared with the maximum age of a batch
 IDLE_SECONDS = 0.004
 CONTROL_SECONDS = 0.5
 STATUS_SECONDS = 0.5
-#: pauses between two attempts at a database that does not answer
+#: pause between two attempts to reach a database that does not respond
 BACKOFF_SECONDS = 0.25
 BACKOFF_SECONDS_MAX = 15.0
-#: a source that is behind may not come to its end for long: who has published for this long has got over what it met
+#: a lagging source may not reach the end of its log for long: after publishing this long it counts as recovered
 RECOVERED_SECONDS = 30.0
 
 
 class Extractor(SessionService):
-    """One source's service."""
+    """The extractor service of one source."""
 
     kind = "source"
     service = "extractor"
@@ -103,7 +103,7 @@ class Extractor(SessionService):
             producer.close()
 
     def _copies(self, encoders: RegisteredEncoders, generation: int) -> Copies | None:
-        """Only for a source whose group has a lake: nobody else copies."""
+        """Return None if the source's group has no lake: copies are only written to a lake."""
         groups = self._settings.groups.items()
         group = next((name for name, g in groups if self.name in g.sources and g.lake is not None), None)
         if group is None:
@@ -116,7 +116,7 @@ class Extractor(SessionService):
         )  # fmt: skip
 
     def _read_position(self) -> Position:
-        """The last position, under the next epoch."""
+        """Return the last position, with the next epoch."""
         messages, _ = read_to_end(self.kafka, topics.positions(self.name), on_wait=self._on_wait, tick=self.tick)
         incarnation = self._source.incarnation()
         values = [message.value() or b"" for message in messages]
@@ -125,36 +125,39 @@ class Extractor(SessionService):
         notes = [self._codec.decode(v, SourceNote) for v in values if self._codec.record_type(v) is SourceNote]
         self._known_notes = {note.name: note.value for note in notes if note.value}
         if not messages:
-            # also where the topic was lost: what it publishes now comes after all that it published before
+            # the topic may have been lost: the generation orders new records after everything published before
             return Position(self.name, incarnation, 1, 0, None, (), next_generation(0, now_us()))
         last = self._codec.decode(values[-1], Position)
         if last.incarnation != incarnation:
             raise IncarnationError(
-                f"the position belongs to {last.incarnation}, the database is now {incarnation}",
+                f"the position belongs to incarnation {last.incarnation}, the database is now {incarnation}",
                 source=self.name,
                 hint=f"it was restored or replaced: `lowwater source reset {self.name}` captures it from scratch; "
-                "all that it then publishes comes after what was published before, and its tables are copied again",
+                "new changes are ordered after everything published before, and its tables are copied again",
             )
         return replace(last, epoch=last.epoch + 1)
 
     def _of_topic(self, position: Position) -> Position:
-        """TopicError: what this generation has published is gone, and what is not released yet with it."""
+        """Return the position with the id of the changes topic, and its end offsets if the generation is new.
+
+        TopicError: the topic was recreated, and the changes that this generation published to it are lost.
+        """
         topic = topics.changes(self.name)
         topic_id = self._admin.topic_id(topic)
         if position.topic_id == topic_id:
             return position
         if position.topic_id:
             raise TopicError(
-                f"topic {topic} was deleted and made again: changes that were not released are gone",
+                f"topic {topic} was deleted and made again: changes that were not released are lost",
                 source=self.name,
-                hint=f"`lowwater source reset {self.name} --yes --reason …` captures it from scratch, after all that "
-                "was released",
+                hint=f"`lowwater source reset {self.name} --yes --reason …` captures it from scratch; new changes are "
+                "ordered after all released ones",
             )
         ends = (topic_ends(self.kafka, topic, p, tick=self.tick)[1] for p in range(self._config.partitions))
         return replace(position, topic_id=topic_id, starts=tuple(ends))
 
     def _can_go_on(self, error: LowwaterError) -> bool:
-        """A database that does not answer may come back: the next session begins where Kafka's position is."""
+        """A lost database is retried with a backoff: the next session continues from the position in Kafka."""
         if not isinstance(error, SourceLostError):
             return super()._can_go_on(error)
         until = time.monotonic() + self._backoff_seconds
@@ -165,7 +168,7 @@ class Extractor(SessionService):
         return True
 
     def answered(self) -> None:
-        """The database is there: the next time that it is lost, it is asked again at once."""
+        """The database responds: reset the backoff."""
         self._backoff_seconds = BACKOFF_SECONDS
 
     def wanted(self) -> Wanted:
@@ -173,7 +176,7 @@ class Extractor(SessionService):
 
 
 class _Session:
-    """The loop between a start and a doubt."""
+    """The main loop of one session, which ends with a stop or an error."""
 
     def __init__(
         self, extractor: Extractor, publisher: Publisher, stream: Stream, clock: SourceClock,
@@ -188,7 +191,7 @@ class _Session:
         self._lead = LeadLimit(lead_bytes_max)
         self._copies = copies
         self._encoders = encoders
-        #: of the encoders when versions were compared last
+        #: `RegisteredEncoders.asked` when versions were last compared
         self._asked = -1
         self._marks: dict[int, ThreadMark] = publisher.marks
         self._stale: Mapping[str, StaleTable] = {}
@@ -231,7 +234,7 @@ class _Session:
         return False
 
     def _register(self, polled: Polled) -> None:
-        """A thread is named in a mark before any commit of it: the merger refuses one that nobody has named."""
+        """Publish a mark of each new thread before any commit of it: the merger refuses threads without a mark."""
         new = {t: m for t, m in polled.marks.items() if t not in self._marks}
         if new:
             self._publisher.note(polled.notes)
@@ -241,7 +244,7 @@ class _Session:
             self._log.info("threads registered", threads={t: str(m.order) for t, m in new.items()})
 
     def _put_stale_in_front(self, polled: Polled) -> None:
-        """What a poll tells of tables is published in front of its transactions: no version in between is wrong."""
+        """Publish which tables are stale before the transactions of the poll: no gsn in between shows wrong rows."""
         copies = self._copies
         if copies is None:
             return
@@ -255,9 +258,9 @@ class _Session:
                 self._publisher.set_copies(copies.copies.values())
 
     def _compare_versions(self, copies: Copies, marks: Mapping[int, ThreadMark]) -> None:
-        """`marks`: of the last poll, which may not be published yet."""
+        """`marks`: the marks of the last poll, which may not be published yet."""
         seen = self._stream.seen
-        # a version that returns is known to the encoders
+        # if an earlier version is in use again, it already has an encoder, and only `seen` shows it
         if self._encoders.asked != self._asked or (isinstance(seen, SeenVersions) and seen.is_changed):
             self._asked = self._encoders.asked
             copies.look_at_versions(seen, max(mark.order for mark in marks.values()))
@@ -265,7 +268,7 @@ class _Session:
     def _publish(self, polled: Polled) -> None:
         self._publisher.note(polled.notes)
         for thread, txid, why in polled.left_out:
-            self._log.warning("left out", thread=thread, txid=txid, why=why)
+            self._log.warning("transaction skipped", thread=thread, txid=txid, why=why)
             metrics.LEFT_OUT.labels(self._name).inc()
         now = now_us()
         for transaction in polled.transactions:
@@ -273,15 +276,17 @@ class _Session:
             if size:
                 self._lead.published(transaction.thread, transaction.order, size)
                 if self._publisher.is_full:
-                    # the marks of this poll stand behind all of its transactions: not yet true
+                    # with the marks before this poll: its own marks cover all of its transactions
                     self._commit(all_at_end=False)
                     now = now_us()
         self._marks = self._marks_to_publish(polled.marks)
         self._stale = polled.stale
 
     def _marks_to_publish(self, marks: Mapping[int, ThreadMark]) -> dict[int, ThreadMark]:
-        """While tables are known to be stale and that is not published, a start would have to find it out again: what
-        told of it is read again then."""
+        """Keep the resumes before this poll while stale tables are not published yet.
+
+        After a restart the part of the log in which they were found is then read again.
+        """
         if self._copies is None or not self._copies.pending_stale:
             return dict(marks)
         before = self._marks
@@ -296,7 +301,7 @@ class _Session:
         if copies.pending_stale:
             self._announce(copies)
             if copies.pending_stale:
-                # there is no place for it yet; nothing is planned before it is said
+                # there is no free order for it yet; nothing is planned before it is published
                 return
         chunks = copies.plan(mark, is_at_end=all(mark.at_end for mark in marks))
         if chunks or copies.is_changed:
@@ -309,14 +314,14 @@ class _Session:
         self._announce(copies)
 
     def _announce(self, copies: Copies) -> None:
-        """Publish which tables are stale, and which copies are readable, as a transaction of our own."""
+        """Publish which tables are stale and which copies are readable, as a transaction of the extractor's own."""
         if self._publisher.has_records:
-            # it comes right after marks that are published: nothing may be in between
+            # its order is directly after the published marks: nothing may be in between
             self._end_batch()
         found = copies.announcement(self._publisher.marks, self._publisher.published, now_us())
         if found is not None:
             self._publisher.add(found, now_us())
-            # it lies above the log's own end: with an idle log it would wait for the next commit
+            # its order is above the end of the log: on an idle log it would not be released before the next commit
             self._marks[found.thread] = self._marks[found.thread]._replace(order=found.order)
             self._publisher.set_copies(copies.copies.values())
             fail_point("extractor.copied_produced")
@@ -326,13 +331,16 @@ class _Session:
         self._commit(all_at_end=all(m.at_end for m in self._marks.values()))
 
     def _commit(self, all_at_end: bool) -> None:
-        """After each one, also in the middle of a poll: a source that is behind may never come to the end of one."""
+        """Commit a batch and acknowledge it to the source.
+
+        Health and held threads are updated here, also in the middle of a poll: a poll of a lagging source is long.
+        """
         with metrics.BATCH_SECONDS.labels(self._name).time():
             self._publisher.commit(self._marks, all_at_end, now_us())
         self._marked_at = time.monotonic()
         metrics.BATCHES.labels(self._name).inc()
         if self._marks:
-            # one that is stopped before its first poll has nothing to say
+            # a session that is stopped before its first poll has no marks
             self._stream.acknowledge({t: m.resume for t, m in self._marks.items()})
         self._extractor.answered()
         fail_point("extractor.acknowledged")

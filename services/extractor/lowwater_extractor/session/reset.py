@@ -1,8 +1,9 @@
-"""An operator changes a source's position, under its own transactional id: whoever runs the source now is fenced.
+"""Changes a source's position on request, under the source's transactional id: a running extractor is fenced.
 
-`lowwater-extractor --reset` forgets it: the next session captures the source from scratch, with a new slot, say, and
-new copies, under the next generation, so that all of it comes after what was published before. What was published
-stays; what the log had in between is not captured, but for what the copies bring.
+`lowwater-extractor --reset` deletes the position: the next session captures the source from scratch, for example with a
+new replication slot, and copies its tables again. It does so under the next generation, which is ordered after
+everything published before. Published records remain. Changes that the log had in between are captured only as far as
+the copies contain them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def reset_position(settings: Settings, name: str) -> str:
 
 
 def move_position(settings: Settings, name: str, places: Mapping[int, tuple[bytes, Order]]) -> str:
-    """Read threads on from other resumes, each with the mark that it had."""
+    """Set the resumes of threads, each with the mark that belongs to it. Returns a message for the operator."""
     with _own(settings, name) as (publisher, _):
         known = {} if publisher is None else publisher.marks
         unknown = sorted(set(places) - set(known))
@@ -73,7 +74,7 @@ def move_position(settings: Settings, name: str, places: Mapping[int, tuple[byte
 
 @contextmanager
 def _own(settings: Settings, name: str) -> Iterator[tuple[Publisher | None, set[str]]]:
-    """A publisher at the last position, and the names of its notes; none if nothing was published yet."""
+    """Yield a publisher at the last position, and the names of its notes; (None, empty) if there is no position."""
     source = settings.source(name)
     admin = Admin(settings.kafka)
     admin.wait_for_broker(10)

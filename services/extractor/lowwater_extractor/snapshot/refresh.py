@@ -49,5 +49,5 @@ def _at(resume: bytes) -> int:
     except (ValueError, TypeError, KeyError) as error:
         raise CodecError(
             "the position is not one of the mode `full_refresh`",
-            hint="a source keeps its mode: give the other mode a source of its own, under another name",
+            hint="the mode of a source cannot be changed: add a source with another name for the other mode",
         ) from error

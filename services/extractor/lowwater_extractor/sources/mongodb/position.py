@@ -87,9 +87,9 @@ class Resume:
             found: dict[str, Any] = json.loads(data)
             if "tables" in found:
                 raise StartRefusedError(
-                    "the source was captured in the mode incremental, and is now to be in cdc",
+                    "the source was captured in the mode incremental, but the config has the mode cdc",
                     source=source,
-                    hint="a source keeps its mode: give the other one a source of its own, under another name",
+                    hint="the mode of a source cannot be changed: add a source with another name for the other mode",
                 )
             time = ClusterTime(int(found["time"]))
             entry_time, term = found.get("entry", (0, 0))

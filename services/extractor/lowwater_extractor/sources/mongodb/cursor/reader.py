@@ -17,7 +17,7 @@ from lowwater.codec.table import TableSchema
 from lowwater.errors import StartRefusedError
 from lowwater_extractor.api import Encoders
 from lowwater_extractor.incremental.cursors import LOWEST, Bound, Range
-from lowwater_extractor.incremental.stream import IncrementalStream, Look, Pace
+from lowwater_extractor.incremental.stream import IncrementalStream, Pace, UpperBounds
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.connect import RAW, Client, ask, connect, named_errors
 from lowwater_extractor.sources.mongodb.cursor import query as cq
@@ -41,9 +41,9 @@ class CursorReader:
         self.seen: dict[str, TableSchema] = {}
         self._tables = {name: Table(name, source, config, shapes, encoders, self.seen) for name in config.cursors}
 
-    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, Look]:
+    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, UpperBounds]:
         at: datetime = ask(self._client, self._source, "admin", {"hello": 1})["localTime"].replace(tzinfo=UTC)
-        look = Look(int(at.timestamp() * 1e6), {}, {})
+        look = UpperBounds(int(at.timestamp() * 1e6), {}, {})
         for name, after in committed.items():
             bound = self._last(name, after, at)
             if bound is not None:

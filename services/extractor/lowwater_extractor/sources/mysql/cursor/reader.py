@@ -16,7 +16,7 @@ from lowwater.errors import SourceLostError
 from lowwater_extractor.api import Encoders
 from lowwater_extractor.incremental.cursor_checks import VALUE_ERRORS, value_error
 from lowwater_extractor.incremental.cursors import LOWEST, Bound, Range
-from lowwater_extractor.incremental.stream import Look
+from lowwater_extractor.incremental.stream import UpperBounds
 from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.mysql.config import MysqlConfig
 from lowwater_extractor.sources.mysql.connect import as_source_error, error_of
@@ -46,10 +46,10 @@ class CursorReader:
         self.seen: dict[str, TableSchema] = {}
         catalogue.ask(REPEATABLE)
 
-    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, Look]:
+    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, UpperBounds]:
         self._begin()
         ((at_us,),) = self._catalogue.ask(cursor_sql.AT)
-        look = Look(int(at_us), {}, {})
+        look = UpperBounds(int(at_us), {}, {})
         for name, after in committed.items():
             table = self._tables[name]
             statement = cursor_sql.last_row(table, after, look.at_us, self._config.settle_seconds)

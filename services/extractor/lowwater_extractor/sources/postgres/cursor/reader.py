@@ -19,7 +19,7 @@ from lowwater.errors import CodecError, LowwaterError, SourceLostError
 from lowwater_extractor.api import Encoders
 from lowwater_extractor.incremental.cursor_checks import VALUE_ERRORS, value_error
 from lowwater_extractor.incremental.cursors import LOWEST, Bound, Range
-from lowwater_extractor.incremental.stream import Look
+from lowwater_extractor.incremental.stream import UpperBounds
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import as_source_error, named_errors
@@ -63,11 +63,11 @@ class CursorReader:
         for statement in _SETTINGS:
             catalogue.ask(statement)
 
-    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, Look]:
+    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, UpperBounds]:
         yield from self._begin()
         found = yield from self._ask(cursor_sql.AT)
         at_us, at = (_text(found.get_value(0, column)) for column in (0, 1))
-        look = Look(int(at_us or 0), {}, {})
+        look = UpperBounds(int(at_us or 0), {}, {})
         for name, after in committed.items():
             table = self._tables[name]
             found = yield from self._ask(

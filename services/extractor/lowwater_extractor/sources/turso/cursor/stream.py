@@ -19,7 +19,7 @@ from lowwater.runtime.times import now_us
 from lowwater_extractor.api import Check, Encoders
 from lowwater_extractor.incremental.cursor_checks import check_tables, refuse_bad, unknown_columns
 from lowwater_extractor.incremental.cursors import LOWEST, Bound, Range
-from lowwater_extractor.incremental.stream import Look, Pace
+from lowwater_extractor.incremental.stream import Pace, UpperBounds
 from lowwater_extractor.modes import CursorConfig
 from lowwater_extractor.sources.turso import catalogue
 from lowwater_extractor.sources.turso.config import TursoConfig
@@ -135,9 +135,9 @@ class CursorReader:
         self._is_begun = False
         self.seen: dict[str, TableSchema] = {}
 
-    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, Look]:
+    def look(self, committed: Mapping[str, Bound | None]) -> Generator[None, None, UpperBounds]:
         self._begin()
-        look = Look(now_us(), {}, {})
+        look = UpperBounds(now_us(), {}, {})
         for name, after in committed.items():
             table = self._tables[name]
             condition, values = above(table, after)
