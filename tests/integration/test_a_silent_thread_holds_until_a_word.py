@@ -52,7 +52,7 @@ def test_the_holder_is_named_until_it_is_excluded_and_holds_again_once_it_is_inc
     shown = fleet.wait_for_status(
         merger, "the holder and all that waits", lambda s: wanted.items() <= (s["holder"] or {}).items()
     )
-    assert "thread 2 (open) has marked no further" in shown["holder"]["why"]
+    assert "the last mark of thread 2 (open) is" in shown["holder"]["why"]
     wait_until("the metric", lambda: metric(merger, HOLDS, source=source, thread="2") == 1.0)
     assert metric(merger, HOLDS, source=source, thread="1") == 0.0
     assert metric(merger, "lowwater_merger_waiting_transactions", source=source) == waiting

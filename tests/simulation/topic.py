@@ -9,21 +9,21 @@ from lowwater.records.codec import RecordCodec, record_schemas
 from lowwater.records.ids import SchemaId
 from lowwater.records.types import Abandon, Commit, Copied, Mark
 from lowwater.records.wire import header
-from lowwater_merger.core.merger import Kind
+from lowwater_merger.core.merger import RecordKind
 
 CODEC = RecordCodec({name: SchemaId(number + 1) for number, name in enumerate(sorted(record_schemas()))})
 CHANGE_HEADER = header(SchemaId(77))
-_KINDS: dict[type | None, Kind] = {
-    None: Kind.CHANGE,
-    Copied: Kind.CHANGE,
-    Commit: Kind.COMMIT,
-    Abandon: Kind.ABANDON,
-    Mark: Kind.MARK,
+_KINDS: dict[type | None, RecordKind] = {
+    None: RecordKind.CHANGE,
+    Copied: RecordKind.CHANGE,
+    Commit: RecordKind.COMMIT,
+    Abandon: RecordKind.ABANDON,
+    Mark: RecordKind.MARK,
 }
 
 
-def classify(value: bytes) -> Kind:
-    return _KINDS.get(CODEC.record_type(value), Kind.FOREIGN)
+def classify(value: bytes) -> RecordKind:
+    return _KINDS.get(CODEC.record_type(value), RecordKind.FOREIGN)
 
 
 def change_value(seq: int, payload: str) -> bytes:

@@ -127,7 +127,7 @@ class Holder(BaseModel):
     source: str
     thread: int | None
     seconds: float
-    why: str = Field(examples=["thread 2 (open) has marked no further than 15578.*"])
+    why: str = Field(examples=["the last mark of thread 2 (open) is 15578.*"])
 
 
 class GroupStatus(BaseModel):

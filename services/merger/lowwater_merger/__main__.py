@@ -1,4 +1,4 @@
-"""`lowwater-merger --config fleet.yaml --group bank`: one group's merger. With --rebuild-progress: see rebuild.py."""
+"""`lowwater-merger --config fleet.yaml --group bank`: the merger of a group. For --rebuild-progress see rebuild.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where a source begins in its changes topic when it joins, or when what the merger needs of that topic is gone.
+"""The start offsets of a source in its changes topic: when it joins, or when records that are needed were deleted.
 
-Changes that were deleted before they were released leave a gap. Only a source that was captured from scratch since then
-has no gap: of such a topic nothing counts that is older than that generation.
+Changes deleted before their release leave a gap. The source can only continue if it was captured from scratch since
+then; records older than that generation are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lowwater_merger.core.release import SourceState
 class Start:
     topic_id: str
     offsets: Mapping[int, int]
-    #: nothing of an earlier one counts
+    #: records of earlier generations are ignored
     generation: int = 0
 
 
@@ -32,7 +32,10 @@ class Joining:
         self._kafka, self._admin, self._codec, self._group = kafka, admin, codec, group
 
     def start_of(self, source: str, partitions: int, known: SourceState | None) -> Start | None:
-        """None: it goes on where `known` is. TopicError, DataGoneError: it must be reset first."""
+        """Where to start reading the source; None: continue at the offsets of `known`.
+
+        Raises TopicError or DataGoneError if changes are missing and the source must be reset first.
+        """
         topic = topics.changes(source)
         topic_id = self._admin.topic_id(topic)
         offsets = self._admin.first_offsets(topic, partitions)
@@ -40,13 +43,13 @@ class Joining:
         if known is None:
             if not any(offsets.values()):
                 return Start(topic_id, offsets)
-            what = f"{topic} does not begin at its beginning: another group has released a part of it"
+            what = f"the first records of {topic} were deleted: another group has released a part of it"
         elif known.topic_id != topic_id:
             error = TopicError
-            what = f"topic {topic} was deleted and made again: changes that were not released are gone"
+            what = f"topic {topic} was deleted and made again: changes that were not released are lost"
         elif gone := [p for p, saved in known.saved.items() if saved.offset < offsets[p]]:
             place = f"{topic}[{gone[0]}] at {known.saved[gone[0]].offset}"
-            what = f"{place}: changes that were not released were deleted; it begins at {offsets[gone[0]]} now"
+            what = f"{place}: changes that were not released were deleted; the first offset is {offsets[gone[0]]} now"
         else:
             return None
         position = last_position(self._kafka, self._codec, source)
@@ -54,16 +57,17 @@ class Joining:
             raise error(
                 what,
                 source=source,
-                hint=f"`lowwater source reset {source} --yes --reason …` captures it from scratch, after all that was "
-                f"released; then `lowwater group retry {self._group}`",
+                hint=f"`lowwater source reset {source} --yes --reason …` captures it from scratch, after all released "
+                f"transactions; then `lowwater group retry {self._group}`",
             )
         return Start(topic_id, offsets, position.generation)
 
 
 def is_whole(position: Position, topic_id: str, offsets: Mapping[int, int], generation: int) -> bool:
-    """Pure. Whether the topic has all of the position's generation, and that came after `generation`.
+    """Whether the topic has all records of the position's generation, and that generation is later than `generation`.
 
-    `offsets`: the first ones that are left. One that was reset, and not started since, has published nothing yet.
+    `offsets`: the first retained offset of each partition. A source that was reset and not started since has published
+    nothing yet, so nothing is missing. Pure.
     """
     if position.generation <= generation:
         return False
@@ -74,7 +78,7 @@ def is_whole(position: Position, topic_id: str, offsets: Mapping[int, int], gene
 
 
 def last_position(kafka: KafkaConfig, codec: RecordCodec, source: str) -> Position | None:
-    """Where the extractor was; None if it has no position."""
+    """The extractor's last position; None if it has none."""
     values = [message.value() or b"" for message in read_to_end(kafka, topics.positions(source))[0]]
     positions = [codec.decode(value, Position) for value in values if codec.record_type(value) is Position]
     return positions[-1] if positions else None

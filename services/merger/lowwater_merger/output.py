@@ -1,4 +1,4 @@
-"""Released transactions and progress, in one Kafka transaction."""
+"""Writes released transactions and progress in one Kafka transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lowwater_merger.core.merger import Released
 #: seq 1 … 8191 as varints
 _SEQS = SMALL[0::2]
 SLAB = 5_000
-#: what counts at most as work of one slab
+#: the time counted for one slab is capped at this
 _SLAB_SECONDS_MAX = 60.0
 
 
@@ -26,7 +26,7 @@ class Output:
     """The ordered topic and the progress topic of one group."""
 
     def __init__(self, producer: TransactionalProducer, codec: RecordCodec, group: str, seconds_max: float) -> None:
-        #: of one Kafka transaction
+        #: the longest time that one Kafka transaction may take
         self._seconds_max = seconds_max
         self._producer = producer
         self._codec = codec
@@ -48,7 +48,7 @@ class Output:
             self._busy_seconds = 0.0
 
     def put(self, released: Released) -> int:
-        """One transaction, whole; about the bytes of it."""
+        """Write one whole transaction. Returns its approximate size in bytes."""
         self.begin()
         prefix = self._key_header + long(released.gsn)
         entry = released.transaction
@@ -71,7 +71,7 @@ class Output:
         self._add(prefix, 1, [self._codec.encode(skipped)])
 
     def _put_large(self, prefix: bytes, released: Released) -> None:
-        """A piece at a time: what the client has taken need not be here as well."""
+        """Write in slabs, so that values handed to the client are not held in memory twice."""
         entry = released.transaction
         is_from_disk = entry.buffer.spooled is not None
         seq, checksum = 1, 0
@@ -90,16 +90,19 @@ class Output:
         entry.buffer.drop()
 
     def _check_again(self, released: Released, count: int, checksum: int) -> None:
-        """It was checked when its Commit came. Since then it has been on disk, and nothing of it counts yet here."""
+        """Check count and checksum again: the values were on disk since they were compared with their Commit.
+
+        The Kafka transaction is still open, so an error here releases nothing.
+        """
         commit = decode_commit(released.transaction.commit)
         if (count, checksum) != (commit.changes, commit.checksum):
             raise DiskError(
-                f"transaction {commit.txid}: {count} changes came back from the spool, and the commit says "
-                f"{commit.changes}, or their bytes are others",
+                f"transaction {commit.txid}: {count} changes read from the spool do not match the count "
+                f"({commit.changes}) or the checksum of the commit",
                 source=released.source,
                 thread=commit.thread,
                 position=str(commit.order),
-                hint="nothing of it was released; it is read again from Kafka. Is the spool's disk good?",
+                hint="nothing of it was released, and it is read again from Kafka; check the disk of the spool",
             )
 
     def _add(self, prefix: bytes, seq: int, values: list[bytes]) -> None:
@@ -112,14 +115,15 @@ class Output:
             started = time.monotonic()
             self._producer.produce_batch(self._topic, self._messages, 0)
             self._messages = []
-            # one that hangs ends the session by itself; a process that slept did nothing meanwhile
+            # capped: a produce that hangs ends the session anyway, and time in which the process was suspended must
+            # not count
             self._busy_seconds += min(time.monotonic() - started, _SLAB_SECONDS_MAX)
 
     def _check_time(self, released: Released) -> None:
-        """A source transaction is never cut here, so all of it must fit into the broker's longest.
+        """Raises TransactionTooLargeError if a source transaction takes too long to produce.
 
-        Too large is what the client took all that time to deliver, and nothing else: not one that began late, not one
-        that waited for a broker.
+        A source transaction is never split, so it must be delivered within the broker's transaction timeout. Only time
+        spent in produce calls counts, not the time since the Kafka transaction began.
         """
         if self._busy_seconds > self._seconds_max * 0.8:
             key = released.transaction.key
@@ -128,22 +132,22 @@ class Output:
                 source=released.source,
                 thread=key.thread,
                 position=str(key.order),
-                hint="raise the broker's transaction.max.timeout.ms, and transaction.timeout.ms of kafka.client; only "
-                "if its changes may be left out, skip this transaction",
+                hint="raise the broker's transaction.max.timeout.ms and transaction.timeout.ms of kafka.client; skip "
+                "this transaction only if its changes may be lost",
             )
 
     def commit(self, progress: Progress, offsets: dict[tuple[str, int], int], group_metadata: Any) -> None:
-        """Durable when it returns: what was released, and where to go on."""
+        """Commit the released transactions together with `progress`; both are durable when it returns."""
         self.begin()
         self._hand_over()
         fail_point("merger.released")
         key = self._codec.key(self._group)
         self._producer.produce(topics.progress(self._group), key, self._codec.encode(progress), 0)
         fail_point("merger.progress_produced")
-        # once the records are there, the last transaction is over for the broker, too: asked sooner, it refuses the
-        # offsets, and the client asks again only after its retry backoff, a quarter of a second
+        # once the records are delivered, the broker has completed the previous transaction; before that, it rejects
+        # the offsets, and the client retries only after its backoff of a quarter of a second
         self._producer.flush()
-        # only a mirror, so that ordinary lag tools work: these can expire, progress cannot
+        # only for lag monitoring tools: committed offsets can expire, the progress record cannot
         self._producer.send_offsets(offsets, group_metadata)
         self._producer.commit()
         self._is_begun = False

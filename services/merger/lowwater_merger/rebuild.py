@@ -1,9 +1,9 @@
-"""`lowwater-merger --rebuild-progress --group bank`: progress from the end of the ordered topic, when its own is lost.
+"""`lowwater-merger --rebuild-progress --group bank`: rebuilds a lost progress topic from the ordered topic.
 
-Without progress a merger would begin at gsn 1 again, and what has been released would be released twice. So it refuses
-to start while the ordered topic is not empty, and this command tells it what was released: the last gsn, and of each
-source the last transaction. The merger is fenced while it runs. What is lost for good: the group's clock between
-sources (it goes on at the highest commit clock), and the record of commands.
+Without progress a merger would start at gsn 1 again and release every transaction a second time. It therefore refuses
+to start while the ordered topic is not empty. This command reads the last gsn and the last transaction of each source
+and thread from the ordered topic and writes them as progress. A running merger is fenced. Two things are lost
+permanently: the group's exact clock (it continues at the highest commit clock) and the list of operator commands.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ _TXID_MAX = "\U0010ffff"
 
 @dataclass
 class Released:
-    """What an ordered topic says of what was released."""
+    """The released transactions, as far as the ordered topic contains them."""
 
     gsn: int = 0
     clock_us: int = 0
+    #: by source: the key of the last released transaction
     last: dict[str, ReleaseKey] = field(default_factory=dict)
-    #: of each source, and of each of its threads
+    #: by source and thread: the same
     threads: dict[str, dict[int, ReleaseKey]] = field(default_factory=dict)
 
     def add(self, gsn: int, commit: Commit | Skipped) -> None:
@@ -74,18 +75,18 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class ChangesTopic:
-    """A source's changes topic as it is now."""
+    """The current state of a source's changes topic."""
 
     topic_id: str
-    #: of each partition, the first offset that is left
+    #: by partition: the first retained offset
     first_offsets: Mapping[int, int]
     position: Position | None
-    #: threads that the group does without
+    #: excluded threads
     excluded: frozenset[int] = frozenset()
 
 
 def before(order: Order) -> Order:
-    """The order right below."""
+    """The highest order below `order`."""
     if order.minor:
         return Order(order.major, order.minor - 1)
     return Order(max(0, order.major - 1), U64_MAX) if order.major else ORDER_MIN
@@ -94,12 +95,13 @@ def before(order: Order) -> Order:
 def rebuilt(
     group: str, released: Released, sources: Mapping[str, ChangesTopic], skips: tuple[Skip, ...], at_us: int
 ) -> Progress:
-    """Pure. Everything is read again from the first offset that is left; what was released before is dropped then.
+    """The progress record to write. Pure.
 
-    A thread's transactions are released in their order, so its last one tells what was. Of a thread that the ordered
-    topic has nothing of any more, all at or below the source's last key was; but of one that is excluded that is not
-    known. Skips that were commanded before count as used: which of them were is not known, and one that was would hit
-    another transaction with the same id.
+    Every changes topic is read again from its first retained offset; transactions released before are then dropped.
+    Transactions of a thread are released in commit order, so its last released transaction is sufficient. If the
+    ordered topic no longer contains a transaction of a thread, all its transactions at or below the source's last key
+    count as released; for an excluded thread this cannot be assumed, and MergeError is raised. Earlier skip commands
+    count as used: which of them were used is unknown, and a used one could match another transaction with the same id.
     """
     gsn = released.gsn + 1
     words = [Word(gsn, WordKind.REBUILD.value, "", -1, "", "progress was lost", at_us)]
@@ -121,14 +123,14 @@ def _source(name: str, topic: ChangesTopic, released: Released) -> SourceProgres
     threads = known.keys() | {t.thread for t in (position.threads if position else ())}
     if last and (unknown := sorted(topic.excluded & threads - known.keys())):
         raise MergeError(
-            f"thread {unknown[0]} is excluded, and the ordered topic has nothing of it any more: what of it was "
-            "released is not known",
+            f"thread {unknown[0]} is excluded, and the ordered topic no longer contains a transaction of it: it is "
+            "unknown which of its transactions were released",
             source=name,
             thread=unknown[0],
-            hint=f"`lowwater source reset {name} --yes --reason …` first: its tables are copied again",
+            hint=f"run `lowwater source reset {name} --yes --reason …` first: its tables are then copied again",
         )
     generation = last.generation if last else (position.generation if position else 0)
-    # a mark that speaks for nothing that is still to be released
+    # lower than every transaction that is not yet released, so that none of them counts as late
     order = before(last.order) if last else ORDER_MIN
     marked = tuple(MarkedThread(thread, order, "open") for thread in sorted(threads))
     mark = Mark(0, released.clock_us if last else 0, marked, generation) if threads else None
@@ -149,14 +151,18 @@ def _source(name: str, topic: ChangesTopic, released: Released) -> SourceProgres
 
 
 def _offsets(topic: ChangesTopic, generation: int) -> dict[int, int]:
-    """Of a generation that something was released of, nothing before it is still to be: its marks would be too low."""
+    """By partition: the offset to read from.
+
+    Records before the start of the current generation are skipped: once a transaction of this generation was released,
+    all earlier ones were, and a mark of a lower generation would raise MarkWentBackError.
+    """
     position = topic.position
     starts = position.starts if position is not None and position.generation == generation else ()
     return {p: max([first, *starts[p : p + 1]]) for p, first in topic.first_offsets.items()}
 
 
 def _thread(thread: int, own: ReleaseKey | None, last: ReleaseKey) -> ReleasedThread:
-    """The last of this thread; where that is not known, all of it at or below the source's last key."""
+    """The last released transaction of a thread; if unknown, all its transactions at or below the source's last key."""
     if own is not None:
         return ReleasedThread(thread, own.order, own.txid, own.generation)
     order = last.order if thread < last.thread else before(last.order)
@@ -170,7 +176,7 @@ def rebuild(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="lowwater-merger --rebuild-progress", description=__doc__)
     parser.add_argument("--config", help="the fleet's YAML file (default: $LOWWATER_CONFIG)")
     parser.add_argument("--group", required=True, help="the group, by its name in the config")
-    parser.add_argument("--next-gsn", type=int, default=0, help="where the ordered topic has no record left to tell it")
+    parser.add_argument("--next-gsn", type=int, default=0, help="the next gsn, if the ordered topic is empty")
     given = parser.parse_args(arguments)
     try:
         said = rebuild_progress(config.load(given.config), given.group, given.next_gsn)
@@ -182,7 +188,7 @@ def rebuild(arguments: list[str]) -> int:
 
 
 def rebuild_progress(settings: Settings, group: str, next_gsn: int = 0) -> str:
-    """Fences the merger, and writes progress. Durable when it returns; what it wrote, for people."""
+    """Fence the merger and write its progress, which is durable on return. Returns a message for the operator."""
     names = settings.group(group).sources
     admin = Admin(settings.kafka)
     admin.wait_for_broker(10)
@@ -191,14 +197,16 @@ def rebuild_progress(settings: Settings, group: str, next_gsn: int = 0) -> str:
     try:
         producer.init()
         if read_to_end(settings.kafka, topics.progress(group))[0]:
-            raise ConfigError(f"{group} has its progress: there is nothing to rebuild", hint="start the merger")
+            raise ConfigError(
+                f"the progress topic of {group} is not empty: nothing to rebuild", hint="start the merger"
+            )
         released = _read_released(settings, codec, group)
         if next_gsn > released.gsn:
             released.gsn = next_gsn - 1
         if not released.gsn:
             raise MergeError(
-                f"no record is left in {topics.transactions(group)}: the last gsn is not known",
-                hint="give --next-gsn: one above the gsn of the lake (`lowwater lake log`), or of your consumers",
+                f"no record is left in {topics.transactions(group)}: the last gsn is unknown",
+                hint="set --next-gsn to one above the last gsn of the lake (`lowwater lake log`) or of your consumers",
             )
         control = _control(settings, codec)
         sources = {name: _changes_topic(settings, admin, codec, name, control.excluded(name)) for name in names}
@@ -208,11 +216,11 @@ def rebuild_progress(settings: Settings, group: str, next_gsn: int = 0) -> str:
         producer.commit()
     finally:
         producer.close()
-    return f"{group}: progress is rebuilt; the next gsn is {progress.next_gsn}. Commanded skips must be given again"
+    return f"{group}: progress is rebuilt; the next gsn is {progress.next_gsn}. Unused skip commands must be repeated"
 
 
 def _read_released(settings: Settings, codec: RecordCodec, group: str) -> Released:
-    """The whole topic is read, and nothing but the ends of transactions is kept."""
+    """Read the whole ordered topic; only Commit and Skipped records are decoded."""
     released = Released()
     topic = topics.transactions(group)
     low, high = topic_ends(settings.kafka, topic, 0)
@@ -248,9 +256,9 @@ def _changes_topic(
     position, topic_id = last_position(settings.kafka, codec, source), admin.topic_id(topic)
     if position is not None and position.topic_id not in ("", topic_id):
         raise TopicError(
-            f"topic {topic} was deleted and made again: changes that were not released are gone",
+            f"topic {topic} was deleted and made again: changes that were not released are lost",
             source=source,
-            hint=f"`lowwater source reset {source} --yes --reason …` first",
+            hint=f"run `lowwater source reset {source} --yes --reason …` first",
         )
     return ChangesTopic(topic_id, offsets, position, excluded)
 

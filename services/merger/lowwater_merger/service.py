@@ -1,4 +1,4 @@
-"""The merger's service: a session begins by fencing its predecessor, then reads progress from Kafka."""
+"""The merger service. Each session first fences its predecessor, then reads its progress from Kafka."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ from lowwater.runtime.failpoints import fail_point
 from lowwater.runtime.service import SessionService, http_of
 from lowwater.runtime.times import now_us
 from lowwater_merger import metrics
-from lowwater_merger.core.merger import Kind, Merger
+from lowwater_merger.core.merger import Merger, RecordKind
 from lowwater_merger.joining import Joining
 from lowwater_merger.output import Output
 from lowwater_merger.session import Session
 from lowwater_merger.spool import DiskSpool
 
-_KINDS: dict[type, Kind] = {
-    Commit: Kind.COMMIT,
-    Abandon: Kind.ABANDON,
-    Mark: Kind.MARK,
-    # travel as changes of a transaction
-    Copied: Kind.CHANGE,
-    Stale: Kind.CHANGE,
+_KINDS: dict[type, RecordKind] = {
+    Commit: RecordKind.COMMIT,
+    Abandon: RecordKind.ABANDON,
+    Mark: RecordKind.MARK,
+    # published as changes of a transaction
+    Copied: RecordKind.CHANGE,
+    Stale: RecordKind.CHANGE,
 }
 
 
 class Classifier:
-    """Which kind of record a value is, asked once for each schema id."""
+    """Determines the kind of a record from its value. The merger calls it once for each schema id."""
 
     def __init__(self, store: SchemaStore, codec: RecordCodec) -> None:
         self._store = store
         self._codec = codec
 
-    def __call__(self, value: bytes) -> Kind:
+    def __call__(self, value: bytes) -> RecordKind:
         known = self._codec.record_type(value)
         if known is not None:
-            return _KINDS.get(known, Kind.FOREIGN)
+            return _KINDS.get(known, RecordKind.FOREIGN)
         try:
-            return Kind.CHANGE if self._store.entry(schema_id_of(value)).table else Kind.FOREIGN
+            return RecordKind.CHANGE if self._store.entry(schema_id_of(value)).table else RecordKind.FOREIGN
         except SchemaError:
-            return Kind.FOREIGN
+            return RecordKind.FOREIGN
 
 
 class MergerService(SessionService):
-    """One group's service."""
+    """The merger of one group."""
 
     kind = "group"
     service = "merger"
@@ -66,7 +66,8 @@ class MergerService(SessionService):
         self.group = group
         self.config = settings.group(group)
         super().__init__(settings, group, http_of(self.config.http, http_port), metrics.ERRORS)
-        #: transactions that did not fit; their sources stay stopped until an operator skips them
+        #: by source: a transaction that did not fit into one Kafka transaction; the source stays stopped until the
+        #: next operator command for the group
         self._too_large: dict[str, TransactionTooLargeError] = {}
 
     def _topics(self) -> list[Topic]:
@@ -76,12 +77,13 @@ class MergerService(SessionService):
         return wanted
 
     def _watched(self, wanted: list[Topic]) -> list[str]:
-        """Positions and chunks are made, so that any service can start first; the extractor reads and writes them."""
+        """All topics but positions and chunks: these are created here so that services can start in any order, but only
+        the extractor reads and writes them."""
         others = {name for s in self.config.sources for name in (topics.positions(s), topics.chunks(s))}
         return [topic.name for topic in wanted if topic.name not in others]
 
     def _can_go_on(self, error: LowwaterError) -> bool:
-        """With that one source stopped, and all others read."""
+        """After a TransactionTooLargeError the next session starts with that source stopped; other sources are read."""
         if isinstance(error, TransactionTooLargeError):
             self._too_large[error.source or ""] = error
             return True
@@ -114,7 +116,10 @@ class MergerService(SessionService):
             producer.close()
 
     def _core(self) -> tuple[Merger, DiskSpool]:
-        """The core as progress left it, with the sources that the config names."""
+        """The core restored from the last progress record, with the sources of the current config.
+
+        Raises ProgressLostError if the progress topic is empty and the ordered topic is not.
+        """
         directory = self.config.spool_directory or self._settings.state_directory / "spool"
         spool = DiskSpool(Path(directory), f"merger-{self.group}")
         classify = Classifier(self._store, self._codec)
@@ -124,12 +129,12 @@ class MergerService(SessionService):
             progress = self._codec.decode(messages[-1].value() or b"", Progress)
             merger = Merger.from_progress(progress, classify, spool)
         elif self._has_released():
-            # gsn 1 was written, and must never be again
+            # gsn 1 was written before and must not be assigned again
             raise ProgressLostError(
-                f"{topics.progress(self.group)} is empty, and {topics.transactions(self.group)} is not: what has been "
-                "released is not known",
-                hint=f"restore the topic, or `lowwater-merger --rebuild-progress --group {self.group}` reads it from "
-                "the end of the ordered topic; then retry the group",
+                f"{topics.progress(self.group)} is empty, but {topics.transactions(self.group)} is not: it is unknown "
+                "which transactions were released",
+                hint=f"restore the topic, or run `lowwater-merger --rebuild-progress --group {self.group}`, which "
+                "rebuilds it from the ordered topic; then retry the group",
             )
         for name in set(merger.sources) - set(self.config.sources):
             merger.leave(name, "no longer in the group's config", now_us())
@@ -138,7 +143,7 @@ class MergerService(SessionService):
             known, partitions = merger.known(name), self._settings.source(name).partitions
             start = joining.start_of(name, partitions, known)
             if start is not None and name in merger.sources:
-                merger.leave(name, "what was needed of its changes topic is gone", now_us())
+                merger.leave(name, "unreleased records of its changes topic were deleted", now_us())
             if start is not None:
                 merger.join(name, partitions, start.topic_id, now_us(), start.generation, start.offsets)
             elif name not in merger.sources and known is not None:
@@ -150,7 +155,7 @@ class MergerService(SessionService):
         return merger, spool
 
     def _has_released(self) -> bool:
-        """Whether the ordered topic has, or had, a transaction that was committed."""
+        """Whether the ordered topic contains, or contained, a committed transaction."""
         topic = topics.transactions(self.group)
         first, _ = topic_ends(self.kafka, topic, 0, tick=self.tick)
         return first > 0 or bool(read_to_end(self.kafka, topic, on_wait=self._on_wait, tick=self.tick, count_max=1)[0])

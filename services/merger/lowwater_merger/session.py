@@ -1,4 +1,4 @@
-"""The merger's loop between a start and a doubt: read, release, commit, show."""
+"""The merger's main loop: read changes, release transactions, commit, report status."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from lowwater_merger.spool import DiskSpool
 
 CONSUME_COUNT = 10_000
 CONSUME_SECONDS = 0.005
-#: fewer records than this at a time: everything there was has been read
+#: fewer records than this in one batch: the merger has caught up
 CAUGHT_UP_COUNT = 1_000
-#: how long a merger that is behind may fill one Kafka transaction
+#: how long a merger that lags may fill one Kafka transaction
 FILL_SECONDS_MAX = 0.5
 CONTROL_SECONDS = 0.5
 STATUS_SECONDS = 0.5
 
 
 class Host(Protocol):
-    """What a session needs of its service."""
+    """The part of the service that a session uses."""
 
     group: str
     config: GroupConfig
@@ -58,7 +58,7 @@ class Host(Protocol):
 
 
 class Session:
-    """The loop between a start and a doubt."""
+    """One session: from the fencing of the predecessor until a stop (run returns False) or an error (run raises)."""
 
     def __init__(
         self, service: Host, merger: Merger, spool: DiskSpool, consumer: AssignedConsumer,
@@ -116,14 +116,15 @@ class Session:
         return False
 
     def _is_due(self, consumed: int) -> bool:
-        """Small Kafka transactions are for those who wait for them: a merger that is behind fills them."""
+        """Whether to commit now: at once if the merger has caught up; while it lags, larger Kafka transactions are
+        filled."""
         since_seconds = time.monotonic() - self._progress_at
         if not self._output.is_begun:
             return since_seconds > self._config.progress_seconds
         return consumed < CAUGHT_UP_COUNT or since_seconds > FILL_SECONDS_MAX
 
     def _look_at_control(self) -> bool:
-        """False once the group is to be stopped."""
+        """Apply operator commands, and wait while the group is paused. False if the session must end."""
         now = time.monotonic()
         if now - self._control_at < CONTROL_SECONDS:
             return True
@@ -137,7 +138,7 @@ class Session:
             self._seek()
             self._commit()
         if self._output.is_begun and self._is_paused():
-            # a pause may be long, and a Kafka transaction may not
+            # a pause may last longer than the timeout of a Kafka transaction
             self._commit()
         while self._is_paused():
             if self._service.is_stopping or self._service.is_restarted:
@@ -153,7 +154,7 @@ class Session:
         return self._control.fold.get("group", self._group).control.wanted is Wanted.PAUSED
 
     def _seek(self) -> None:
-        """A source that was stopped, excluded or included is read again from its last progress."""
+        """Seek the sources that must be read again to the offsets of their last progress."""
         for name in self._merger.rewound:
             state = self._merger.sources[name]
             self._consumer.seek({(topics.changes(name), p): s.offset for p, s in state.saved.items()})
@@ -169,7 +170,7 @@ class Session:
         merger, output = self._merger, self._output
         latency = metrics.LATENCY.labels(self._group)
         count = changes = skipped = 0
-        # every one when few wait, every sixteenth in a rush: an observation costs more than a change
+        # under load only every sixteenth transaction is observed: an observation costs more than a change
         sampled = 15 if sum(s.lanes.count for s in merger.sources.values()) > 1000 else 0
         now = now_us()
         while (released := merger.release()) is not None:
@@ -205,7 +206,7 @@ class Session:
         metrics.PAUSED.labels(self._group).set(len(pauses))
 
     def _delete(self) -> None:
-        """Old changes go only behind progress that is durable."""
+        """Delete changes that are below the durable progress."""
         now = time.monotonic()
         if now - self._deleted_at < self._config.delete_seconds or self._output.is_begun:
             return
@@ -246,7 +247,7 @@ class Session:
         stopped = [name for name, state in merger.sources.items() if state.error]
         is_caught_up = len(unread) == len(self._consumer.positions) and not any(unread.values())
         if merger.next_gsn > self._first_gsn or is_caught_up:
-            # past whatever ended the session before
+            # the merger is past the position at which the previous session failed
             self._service.health.recovered()
         if stopped:
             self._service.health.not_ready(f"stopped: {', '.join(stopped)}")

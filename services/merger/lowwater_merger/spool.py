@@ -1,7 +1,7 @@
-"""Disk for what memory has no room for. Not durable: after a restart Kafka is read again.
+"""Buffers on disk for values that exceed the memory limit. Not durable: after a restart Kafka is read again.
 
-What comes back from disk is released, so it is compared with what was written: a checksum for each piece, begun with a
-number that only this session knows. Bytes of another process, however whole they are, do not fit it.
+Values read back are released, so every block has a checksum. It starts with a random salt of this session: blocks
+written by another process do not match, even if they are intact.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from lowwater_merger.core.assemble import Buffer
 from lowwater_merger.core.lanes import ReleaseKey, Waiting
 from lowwater_merger.core.watermark import PartitionMark
 
-#: how much of a transaction is read back at once
+#: bytes of a transaction that are read back at once
 BLOCK_BYTES = 1 << 20
-#: a lane's file is cut here, so that what has been read back can be removed
+#: size of one file of a lane: a file is deleted once it has been read back
 SEGMENT_BYTES = 32 << 20
-#: before each entry of a lane: its size and its checksum
+#: header of each entry of a lane: size and checksum
 _HEAD = struct.Struct("<QI")
 _WORD = (1 << 32) - 1
 
 
 class DiskSpool:
-    """A directory of this session's own.
+    """A directory used by this session only.
 
-    Files are open only while they are written or read: what waits may be thousands of large transactions, and a
-    process may have only so many files open.
+    Files of transactions are open only while they are written or read: thousands of large transactions may wait, and
+    the number of open files of a process is limited.
     """
 
     def __init__(self, parent: Path, name: str) -> None:
         self._scratch = Scratch(parent, name)
         self.directory = self._scratch.path
-        #: where every checksum begins
+        #: initial value of every checksum
         self.salt = secrets.randbits(32)
         self._next = 0
         self._writers: set[BinaryIO] = set()
@@ -72,7 +72,7 @@ class DiskSpool:
         return DiskLane(self)
 
     def close(self) -> None:
-        """The end of a session: nothing of it is needed any more."""
+        """Delete the directory at the end of a session."""
         for file in self._writers:
             file.close()
         self._writers.clear()
@@ -85,7 +85,7 @@ class DiskValues:
     def __init__(self, spool: DiskSpool) -> None:
         self._spool = spool
         self._path = spool.new_path()
-        #: place, size, checksum
+        #: offset in the file, size, checksum
         self._blocks: list[tuple[int, int, int]] = []
         self.size_bytes = 0
 
@@ -118,7 +118,7 @@ class DiskValues:
                     file.seek(offset)
                     data = file.read(size)
                 if len(data) != size or crc32(data, self._spool.salt) != checksum:
-                    raise damaged(self._path, f"the block at {offset} is not what was written there")
+                    raise damaged(self._path, f"the block at {offset} differs from what was written")
                 yield marshal.loads(data)
 
     def drop(self) -> None:
@@ -128,7 +128,7 @@ class DiskValues:
 
 
 class _Segment:
-    """One file of a lane. Of each entry it knows nothing but where the first one begins: there may be millions."""
+    """One file of a lane. Keeps only the offset of the first unread entry in memory: there may be millions of them."""
 
     __slots__ = ("count", "file", "large", "path", "read_at", "size", "taken")
 
@@ -139,12 +139,12 @@ class _Segment:
         self.read_at = 0
         self.count = 0
         self.taken = 0
-        #: by number, the large values of entries that have them in a file of their own
+        #: by entry number: values of a large transaction that are in a separate file
         self.large: dict[int, DiskValues] = {}
 
 
 class DiskLane:
-    """Waiting transactions, first in first out, in files that are removed once read."""
+    """Waiting transactions, first in first out, in files that are deleted once read."""
 
     def __init__(self, spool: DiskSpool) -> None:
         self._spool = spool
@@ -182,7 +182,7 @@ class DiskLane:
         self._segments.append(_Segment(path, self._spool.open_writer(path)))
 
     def take(self) -> list[Waiting]:
-        """The first entries, about one block of them."""
+        """Remove and return the first entries, about BLOCK_BYTES of them."""
         segment = self._segments[0]
         taken: list[Waiting] = []
         size = 0
@@ -219,14 +219,14 @@ class DiskLane:
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:
-    """An unbuffered write may take only a part, as the last one before a full disk does."""
+    """Write all of `data`: an unbuffered write may be partial, for example just before the disk is full."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]
 
 
 def _entries(segment: _Segment, salt: int) -> Iterator[tuple[Waiting, int]]:
-    """Those not taken yet, each with its size in the file; one at a time, whatever the file's size."""
+    """Entries not taken yet, each with its size in the file. Read one at a time, because the file may be large."""
     with disk_errors(segment.path):
         file = segment.path.open("rb")
         file.seek(segment.read_at)
@@ -236,10 +236,10 @@ def _entries(segment: _Segment, salt: int) -> Iterator[tuple[Waiting, int]]:
             with disk_errors(segment.path):
                 head = file.read(_HEAD.size)
                 size, checksum = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 0)
-                # no size but a right one is believed: a wrong one may be beyond all memory
+                # a damaged size could exceed the memory, so it is checked before the read
                 data = file.read(size) if 0 < size <= segment.size - place else b""
             if len(data) != size or not data or crc32(data, salt ^ (place & _WORD)) != checksum:
-                raise damaged(segment.path, f"the entry at {place} is not what was written there")
+                raise damaged(segment.path, f"the entry at {place} differs from what was written")
             yield _entry(marshal.loads(data), segment.large.get(number)), _HEAD.size + size
             place += _HEAD.size + size
 

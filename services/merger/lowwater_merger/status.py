@@ -1,4 +1,4 @@
-"""Who holds what, by name: for `/status`, the metrics and the log."""
+"""The merger's status for `/status`, the metrics and the log, with the source and thread that hold the watermark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from lowwater_merger.core.watermark import mark_clock, thread_mark
 
 
 class HoldWatch:
-    """How long the same thread has held what waits; a timeout raises an alarm and does nothing else."""
+    """Measures how long the same thread has held back waiting transactions. After the alarm time it logs a warning; it
+    has no other effect."""
 
     def __init__(self, group: str, alarm_seconds: float) -> None:
         self._group = group
@@ -27,7 +28,7 @@ class HoldWatch:
         self._log: Any = structlog.get_logger().bind(service="merger", group=group)
 
     def look(self, merger: Merger) -> dict[str, Any] | None:
-        """The holder, if something waits for it."""
+        """The source and thread that hold the watermark; None if no transaction waits and no source is stopped."""
         waiting = sum(state.lanes.count for state in merger.sources.values())
         found = merger.holder() if waiting or any(s.error for s in merger.sources.values()) else None
         if found is None:
@@ -37,7 +38,7 @@ class HoldWatch:
             return None
         floor, state = found
         watermark = state.watermark()
-        # while any of these moves, nothing is held: it only comes a little later
+        # while any of these advances, the watermark is only late, not held
         held_by = (state.name, watermark.thread, watermark.order, floor.clock_us)
         if held_by != self._held_by:
             self._held_by, self._since, self._is_alarmed = held_by, time.monotonic(), False
@@ -63,10 +64,10 @@ def _why(state: SourceState) -> str:
         return f"stopped: {state.error}"
     watermark = state.watermark()
     if watermark.thread is None:
-        return f"partition {watermark.partition} has no mark yet: is the extractor running?"
+        return f"partition {watermark.partition} has no mark yet: check that the extractor is running"
     mark = state.marks[watermark.partition or 0]
     known = mark.states.get(watermark.thread, "unknown") if mark else "unknown"
-    return f"thread {watermark.thread} ({known}) has marked no further than {watermark.order}"
+    return f"the last mark of thread {watermark.thread} ({known}) is {watermark.order}"
 
 
 def status(merger: Merger, holder: dict[str, Any] | None, hidden: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def _thread_state(state: SourceState, thread: int) -> str:
 
 
 class MarkWatch:
-    """Since when each thread's mark stands where it is."""
+    """Measures how long each thread's mark has not advanced."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, int], tuple[Order, float]] = {}
@@ -130,7 +131,7 @@ class MarkWatch:
 
 
 def count(merger: Merger, holder: dict[str, Any] | None, watch: MarkWatch, now_us: int) -> None:
-    """The gauges."""
+    """Set the gauges."""
     group = merger.group
     metrics.GSN.labels(group).set(merger.next_gsn - 1)
     metrics.MEMORY_BYTES.labels(group).set(merger.memory_bytes)

@@ -161,7 +161,7 @@ def test_a_block_that_was_changed_on_disk_is_refused(spool: DiskSpool) -> None:
     path.write_bytes(data)
     blocks = values.blocks()
     assert next(blocks) == [b"a" * 400]
-    with pytest.raises(DiskError, match="is not what was written there"):
+    with pytest.raises(DiskError, match="differs from what was written"):
         next(blocks)
 
 
@@ -171,7 +171,7 @@ def test_a_lane_whose_file_was_cut_is_refused(spool: DiskSpool, cut: int) -> Non
     lane.append([_waiting(number) for number in range(1, 3)])
     (path,) = spool.directory.glob("*.spool")
     path.write_bytes(path.read_bytes()[:-cut])
-    with pytest.raises(DiskError, match="is not what was written there"):
+    with pytest.raises(DiskError, match="differs from what was written"):
         list(lane.scan())
 
 
@@ -185,7 +185,7 @@ def test_entries_that_another_process_wrote_are_refused_although_they_are_whole(
     theirs.append([_waiting(1)])
     (mine,), (others,) = spool.directory.glob("*.spool"), other.directory.glob("*.spool")
     mine.write_bytes(others.read_bytes())
-    with pytest.raises(DiskError, match="is not what was written there"):
+    with pytest.raises(DiskError, match="differs from what was written"):
         ours.take()
     other.close()
 

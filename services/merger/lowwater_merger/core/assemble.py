@@ -1,4 +1,4 @@
-"""Values collected by key until their Commit, counted and checked without being decoded."""
+"""Buffers the values of each open transaction until its Commit. Values are counted and checked, but not decoded."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lowwater.records.types import Commit
 from lowwater.records.wire import HEADER_SIZE
 from lowwater_merger.core.watermark import PartitionMark
 
-#: what Python adds to a bytes object in a list
+#: Python's overhead for a bytes object in a list
 VALUE_OVERHEAD_BYTES = 48
-#: what one open or waiting transaction costs besides its values
+#: memory of one open or waiting transaction, without its values
 TRANSACTION_OVERHEAD_BYTES = 700
 
 
@@ -32,7 +32,7 @@ class SpooledValues(Protocol):
 
 
 class Buffer:
-    """The values of one transaction so far: the newest in memory, the rest perhaps on disk."""
+    """The values of one transaction read so far: the newest in memory, older ones may be on disk."""
 
     __slots__ = ("checksum", "count", "first_offset", "mark", "partition", "source", "spooled", "values")
 
@@ -40,11 +40,11 @@ class Buffer:
         self.source = source
         self.partition = partition
         self.first_offset = first_offset
-        #: the partition's last mark before the first value: what progress must hold to read it again
+        #: the partition's last mark before the first value; progress needs it to read the transaction again
         self.mark = mark
         self.values: list[bytes] = []
         self.spooled: SpooledValues | None = None
-        # of what is spooled
+        # count and checksum of the spooled values
         self.count = 0
         self.checksum = 0
 
@@ -55,7 +55,7 @@ class Buffer:
             yield self.values
 
     def spool(self, target: SpooledValues) -> int:
-        """Move what is in memory behind what is on disk; how many bytes of memory that frees."""
+        """Append the values in memory to those on disk. Returns the number of bytes of memory freed."""
         freed = memory_bytes(self.values)
         self.spooled = target
         self.count += len(self.values)
@@ -82,8 +82,9 @@ def memory_bytes(values: list[bytes]) -> int:
 def without_repeats(blocks: Iterable[list[bytes]], commit: Commit) -> Iterator[tuple[list[bytes], int]]:
     """Blocks without identical repeats, each with the number of repeats dropped.
 
-    A Kafka transaction whose end was delayed can leave records that are then published once more. `seq` tells:
-    a value again with the same bytes is dropped, one with other bytes or a hole in the numbers is an error.
+    A Kafka transaction whose end was delayed can leave records that are then published again. They are recognized by
+    `seq`: a repeated value with the same bytes is dropped. Raises ChecksumMismatchError if its bytes differ, and
+    CountMismatchError if a number is missing.
     """
     seen = array("I")
     for block in blocks:
@@ -98,14 +99,16 @@ def without_repeats(blocks: Iterable[list[bytes]], commit: Commit) -> Iterator[t
             elif not 1 <= seq <= len(seen):
                 raise _mismatch(CountMismatchError, commit, f"change {len(seen) + 1} is missing before {seq}")
             elif seen[seq - 1] != checksum:
-                raise _mismatch(ChecksumMismatchError, commit, f"change {seq} is there twice with other bytes")
+                raise _mismatch(ChecksumMismatchError, commit, f"change {seq} was read twice with different bytes")
             else:
                 repeats += 1
         yield kept, repeats
     if len(seen) != commit.changes:
-        raise _mismatch(CountMismatchError, commit, f"{len(seen)} changes, the commit says {commit.changes}")
+        raise _mismatch(CountMismatchError, commit, f"{len(seen)} changes read, but the commit counts {commit.changes}")
     if sum(seen) != commit.checksum:
-        raise _mismatch(ChecksumMismatchError, commit, "all changes are there, their bytes are others")
+        raise _mismatch(
+            ChecksumMismatchError, commit, "the number of changes matches the commit, but not their checksum"
+        )
 
 
 def _mismatch(
@@ -116,5 +119,5 @@ def _mismatch(
         source=commit.source,
         thread=commit.thread,
         position=str(commit.order),
-        hint="skip this one transaction, or reset the source's position before it so that it is published anew",
+        hint="skip this transaction, or reset the source's position to before it so that it is published again",
     )

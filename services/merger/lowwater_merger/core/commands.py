@@ -1,4 +1,4 @@
-"""The operators' words of a group, obeyed in the core. Pure, so that the simulation can speak too."""
+"""Applies the operator commands of a group to the core. Pure, so that the simulation can use it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from lowwater_merger.core.merger import Merger
 
 
 def obey(merger: Merger, wanted: ControlState, now_us: int) -> bool:
-    """Bring the core to what is wanted; whether there was anything new.
+    """Apply the commands in `wanted` to the core. Returns whether anything changed.
 
-    Compared with what the core has, not only by the version: a source may join after the command that names it.
+    Exclusions and skips are compared with the core's state, not only by version: a source may join after the command
+    that names it.
     """
     control = wanted.control
     excluded = {(e.source, e.thread): e.reason for e in control.exclusions if e.source in merger.sources}
@@ -27,7 +28,7 @@ def obey(merger: Merger, wanted: ControlState, now_us: int) -> bool:
             merger.skip(skip)
     if wanted.version != merger.control_version:
         for name, state in list(merger.sources.items()):
-            # whatever the word was, it was an operator's: what had stopped is tried again
+            # any operator command for the group also retries its stopped sources
             if state.error is not None:
                 merger.retry(name)
     merger.control_version = wanted.version
@@ -35,7 +36,8 @@ def obey(merger: Merger, wanted: ControlState, now_us: int) -> bool:
 
 
 def _has_new_skip(merger: Merger, wanted: ControlState) -> bool:
-    """Skips live in the control topic only, so a new core must be given them again, but for those that were used."""
+    """Whether there is a skip that the core does not have. Unused skips are only in the control topic, not in the
+    progress."""
     return any(
         s.source in merger.sources
         and (s.thread, s.txid) not in merger.sources[s.source].skips

@@ -1,8 +1,8 @@
-"""Transactions that are complete and wait for the watermark.
+"""Complete transactions that wait for the watermark.
 
-An extractor publishes each thread's transactions in commit order, so within one partition those of one
-thread arrive in order: a lane. The next transaction of a source is the lowest head of its lanes, and the
-tails may lie on disk.
+An extractor publishes each thread's transactions in commit order, so the transactions of one thread in one partition
+arrive in order. They form a lane. The next transaction of a source is the lowest head of its lanes; the tails may be on
+disk.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lowwater.records.positions import Order
 from lowwater_merger.core.assemble import TRANSACTION_OVERHEAD_BYTES, Buffer, memory_bytes
 from lowwater_merger.core.watermark import PartitionMark
 
-#: so many buckets that each is still short when millions wait behind a stalled thread
+#: enough buckets that each stays short while millions of transactions wait for a stalled thread
 _BUCKET_BITS = 16
 _BUCKET_MASK = (1 << _BUCKET_BITS) - 1
 _REST_MASK = (1 << 32) - 1
 
 
 class ReleaseKey(NamedTuple):
-    """The full order inside a source: equal commit SCNs on two threads still have one answer."""
+    """The total order inside a source: also defined for equal commit SCNs on two threads."""
 
     generation: int
     order: Order
@@ -33,7 +33,7 @@ class ReleaseKey(NamedTuple):
 
 
 class Waiting:
-    """One complete transaction."""
+    """One complete transaction that waits for release."""
 
     __slots__ = (
         "buffer", "clock_us", "commit", "commit_offset", "commit_ts_us", "count", "id_hash", "key",
@@ -52,14 +52,14 @@ class Waiting:
         self.id_hash = id_hash
         self.count = count
         self.commit_offset = commit_offset
-        #: the operator's reason, if it is not to be released but passed over
+        #: the operator's reason, if the transaction is to be skipped
         self.skip = skip
         self.memory_bytes = memory_bytes(buffer.values) + TRANSACTION_OVERHEAD_BYTES
         self.size_bytes = self.memory_bytes + (buffer.spooled.size_bytes if buffer.spooled else 0)
 
 
 class ManyIds:
-    """48 bits of hashes of transaction ids, in about five bytes each, where a set takes a hundred."""
+    """A set of 48-bit hashes of transaction ids: about 5 bytes per id, against about 100 in a Python set."""
 
     __slots__ = ("_buckets",)
 
@@ -110,7 +110,7 @@ class Lane:
         return len(self.head) + (self.spooled.count if self.spooled else 0)
 
     def append(self, entry: Waiting) -> None:
-        # a late one that an operator skipped does not open the way for others
+        # a skipped late transaction must not lower the key that later ones are checked against
         if self.tail_key is None or entry.key > self.tail_key:
             self.tail_key = entry.key
         self.tail_offset = entry.buffer.first_offset
@@ -131,7 +131,8 @@ class Lane:
         return entry
 
     def spill(self, target: SpooledLane) -> None:
-        """Move all but the first to disk. What is on disk already lies behind what is in memory."""
+        """Move all but the first to disk. Does nothing while transactions of this lane are on disk: those are later
+        than the ones in memory."""
         if self.spooled is not None and self.spooled.count:
             return
         self.spooled = target
@@ -153,12 +154,12 @@ class Lane:
 
 
 class Lanes:
-    """All lanes of a source, with the lowest head at hand."""
+    """All lanes of a source, with a heap of their heads."""
 
     def __init__(self) -> None:
         self.lanes: dict[tuple[int, int], Lane] = {}
         self._heads: list[tuple[ReleaseKey, tuple[int, int]]] = []
-        #: transactions whose first record lies before that of one ahead of them in their lane
+        #: by partition: first offsets of transactions that began before an earlier one of their lane
         self._stragglers: dict[int, list[int]] = {}
         self.count = 0
 
@@ -198,12 +199,12 @@ class Lanes:
         return entry
 
     def clock_min(self) -> int | None:
-        """The lowest clock of all that wait. What is behind in a lane is released later, so the heads tell."""
+        """The lowest clock of the lanes' heads. Later transactions of a lane are released after its head."""
         clocks = [lane.head[0].clock_us for lane in self.lanes.values() if lane.head]
         return min(clocks) if clocks else None
 
     def oldest(self, partition: int) -> tuple[int, PartitionMark | None] | None:
-        """The lowest offset that anything waiting in this partition needs, and the mark before it."""
+        """The lowest first offset of all waiting transactions of this partition, and the mark before it."""
         best: tuple[int, PartitionMark | None] | None = None
         for (where, _), lane in self.lanes.items():
             if where == partition and lane.head:

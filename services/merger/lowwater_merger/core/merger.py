@@ -1,7 +1,7 @@
 """The merger without Kafka: records in, released transactions and progress out.
 
-Everything is a function of what was read and of the operators' words, so that a simulation can run it by
-the thousand, and a restart from any progress that was written gives the same order.
+The output depends only on the records read and on the operator commands, so that a simulation can run it many times,
+and a restart from any written progress gives the same order.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from lowwater_merger.core.limits import pauses
 from lowwater_merger.core.release import Floor, SourceState, lowest
 from lowwater_merger.core.watermark import PartitionMark
 
-#: ids of waiting transactions that are kept for speed rather than for space
+#: above this number, ids of waiting transactions are packed: slower, but in less memory
 PLAIN_IDS_MAX = 50_000
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     CHANGE = 0
     COMMIT = 1
     ABANDON = 2
     MARK = 3
-    #: a record that has no business in a changes topic
+    #: a record that does not belong in a changes topic
     FOREIGN = 4
 
 
 class Message(Protocol):
-    """The part of a consumed Kafka message that is looked at."""
+    """The part of a consumed Kafka message that the merger uses."""
 
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
@@ -57,7 +57,7 @@ class Message(Protocol):
 
 
 class Spool(Protocol):
-    """Where values go that memory has no room for."""
+    """Creates buffers on disk."""
 
     def values(self) -> SpooledValues: ...
     def lane(self) -> SpooledLane: ...
@@ -71,9 +71,9 @@ class Released(NamedTuple):
 
 
 class Merger:
-    """One group."""
+    """The merger of one group."""
 
-    def __init__(self, group: str, classify: Callable[[bytes], Kind], spool: Spool | None = None) -> None:
+    def __init__(self, group: str, classify: Callable[[bytes], RecordKind], spool: Spool | None = None) -> None:
         self.group = group
         self.sources: dict[str, SourceState] = {}
         self.next_gsn = 1
@@ -81,22 +81,24 @@ class Merger:
         self.control_version = 0
         self.words: list[Word] = []
         self.left: dict[str, SourceProgress] = {}
-        #: counted and shown: records that came twice, and transactions that had been released before
+        #: for status and metrics: changes read twice, and transactions read again after their release
         self.repeats_dropped = 0
         self.released_again_dropped = 0
-        #: sources that are to be read again from `saved`: the service seeks, then clears this
+        #: sources that must be read again from `saved`: the session seeks, then clears this
         self.rewound: set[str] = set()
         self._classify = classify
-        self._kinds: dict[bytes, Kind] = {}
+        self._kinds: dict[bytes, RecordKind] = {}
         self._topics: dict[str, SourceState] = {}
         self._open: dict[bytes, Buffer] = {}
         self._open_bytes = 0
         self._spool = spool
 
-    # -- start and words ---------------------------------------------------------------------------------
+    # -- start and commands ------------------------------------------------------------------------------
 
     @classmethod
-    def from_progress(cls, progress: Progress, classify: Callable[[bytes], Kind], spool: Spool | None = None) -> Merger:
+    def from_progress(
+        cls, progress: Progress, classify: Callable[[bytes], RecordKind], spool: Spool | None = None
+    ) -> Merger:
         merger = cls(progress.group, classify, spool)
         merger.next_gsn = progress.next_gsn
         merger.clock_us = progress.clock_us
@@ -108,17 +110,17 @@ class Merger:
         return merger
 
     def bind(self, source: str, topic: str) -> None:
-        """Records of this topic belong to this source."""
+        """Assign the records of this topic to this source."""
         self._topics[topic] = self.sources[source]
 
     def join(
         self, source: str, partitions: int, topic_id: str = "", at_us: int = 0, generation: int = 0,
         offsets: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
-        """A source that joins starts at the group's last released clock: it cannot reach into the past.
+        """Add a source. Its transactions get clocks after the group's last released clock.
 
-        One that was here before, with the same topic, goes on where it left; else all would be released again. With a
-        `generation` it begins at `offsets`, and nothing of an earlier one counts: that follows after a gap.
+        A source that left the group and has the same topic continues where it left, so that nothing is released twice.
+        With a `generation` (after a gap) it starts at `offsets`, and records of earlier generations are ignored.
         """
         left = self.left.pop(source, None)
         starts = tuple(PartitionProgress(p, (offsets or {}).get(p, 0), None) for p in range(partitions))
@@ -133,7 +135,7 @@ class Merger:
         self._say(WordKind.JOIN, source, at_us=at_us)
 
     def known(self, source: str) -> SourceState | None:
-        """Of one that is in the group, or was."""
+        """The state of a source that is or was in the group; None if it never was."""
         left = self.left.get(source)
         return self.sources.get(source) or (SourceState(source, left) if left else None)
 
@@ -162,7 +164,10 @@ class Merger:
         self._reconsider(state, was_out)
 
     def skip(self, skip: Skip) -> None:
-        """Pass over one named transaction; recorded when its place comes. A request that was used is over."""
+        """Skip one transaction, given by thread and id. The skip is recorded when the transaction would be released.
+
+        A request that was already used has no effect.
+        """
         state = self.sources[skip.source]
         known = state.skips.get((skip.thread, skip.txid))
         if known == skip or self.is_used(skip):
@@ -172,7 +177,7 @@ class Merger:
             self._again(state)
 
     def is_used(self, skip: Skip) -> bool:
-        """Whether a transaction was passed over for it."""
+        """Whether a transaction was skipped by this request."""
         return any(
             (word.word, word.source, word.thread, word.txid, word.request)
             == (WordKind.SKIP.value, skip.source, skip.thread, skip.txid, skip.request)
@@ -180,11 +185,11 @@ class Merger:
         )
 
     def stop(self, source: str, error: MergeError) -> None:
-        """Not read on; it holds its group, by name, until it is mended or excluded."""
+        """Stop reading the source. It holds its group until it is retried or excluded."""
         self._again(self.sources[source], error)
 
     def retry(self, source: str) -> None:
-        """An operator has mended something: read it again."""
+        """Read a stopped source again from its last progress."""
         self._again(self.sources[source])
 
     def _say(
@@ -194,14 +199,18 @@ class Merger:
         self.words.append(Word(self.next_gsn, word.value, source, thread, txid, reason, at_us, request))
 
     def _reconsider(self, state: SourceState, was_out: bool) -> None:
-        """What has been read of a thread keeps its place: read again, it could come behind what now goes ahead."""
+        """Apply changed exclusions.
+
+        Records read so far stay buffered where possible: if they were read again, later transactions could be released
+        before them.
+        """
         if state.error is not None or state.is_out != was_out:
             self._again(state)
         else:
             state.reconsider()
 
     def _again(self, state: SourceState, error: MergeError | None = None) -> None:
-        """Back to the last progress: to read the source again under the words that hold now, or to stop it."""
+        """Reset the source to its last progress: to read it again under the current commands, or to stop it."""
         self._forget_open(state.name)
         state.lanes.drop()
         fresh = state.restored()
@@ -214,7 +223,7 @@ class Merger:
                 self._topics[topic] = fresh
 
     def _forget_open(self, source: str, partition: int | None = None) -> None:
-        """What is not whole yet, of the source or of one partition of it."""
+        """Drop the open transactions of the source, or of one of its partitions."""
         open_ = [(key, buffer) for key, buffer in self._open.items() if buffer.source == source]
         for key, buffer in open_:
             if partition is None or buffer.partition == partition:
@@ -228,8 +237,8 @@ class Merger:
     # -- reading -----------------------------------------------------------------------------------------
 
     def feed(self, messages: Iterable[Message]) -> None:
-        """Take records, in each partition's order. Changes are only appended: this loop is the hot path."""
-        kinds, open_, change = self._kinds, self._open, Kind.CHANGE
+        """Read records, in the order of each partition. Changes are only appended: this loop is the hot path."""
+        kinds, open_, change = self._kinds, self._open, RecordKind.CHANGE
         added = 0
         for message in messages:
             value = message.value() or b""
@@ -261,16 +270,16 @@ class Merger:
         self._open[key] = buffer
         return buffer
 
-    def _control(self, kind: Kind, message: Message, value: bytes) -> None:
+    def _control(self, kind: RecordKind, message: Message, value: bytes) -> None:
         state = self._topics[message.topic() or ""]
         if not state.is_read:
             return
         try:
-            if kind is Kind.COMMIT:
+            if kind is RecordKind.COMMIT:
                 self._commit(state, message, value)
-            elif kind is Kind.MARK:
+            elif kind is RecordKind.MARK:
                 self._mark(state, message.partition() or 0, value)
-            elif kind is Kind.ABANDON:
+            elif kind is RecordKind.ABANDON:
                 if (message.key() or b"") in self._open:
                     self._close(message.key() or b"")
             else:
@@ -284,7 +293,7 @@ class Merger:
             self.stop(state.name, error)
         except CodecError as error:
             what = f"the record at partition {message.partition()} offset {message.offset()} cannot be read: {error}"
-            hint = "only the extractor may write to a changes topic; was it written by another version of lowwater?"
+            hint = "only the extractor may write to a changes topic; check that its version of lowwater is the same"
             self.stop(state.name, MergeError(what, source=state.name, hint=hint))
 
     def _mark(self, state: SourceState, partition: int, value: bytes) -> None:
@@ -292,7 +301,7 @@ class Merger:
         last = state.marks[partition]
         now = last.followed_by(mark, state.name, partition) if last else PartitionMark.of(mark)
         if last is not None and now.generation > last.generation:
-            # marks come first in a generation: what is open here is of the one before, and will never be finished
+            # a generation starts with marks: open transactions are of the previous one and will never be committed
             self._forget_open(state.name, partition)
         state.marked(partition, now)
 
@@ -304,7 +313,7 @@ class Merger:
         buffer = self._open.pop(key, None) or Buffer(state.name, partition, message.offset() or 0, mark)
         self._open_bytes -= memory_bytes(buffer.values)
         release_key = ReleaseKey(commit.generation, commit.order, commit.thread, commit.txid)
-        # before counting: what was read again may begin in the middle of it
+        # before the count is checked: a transaction that is read again may lack its first records
         if state.was_released(release_key):
             buffer.drop()
             self.released_again_dropped += 1
@@ -326,7 +335,7 @@ class Merger:
         else:
             buffer.drop()
             buffer = Buffer(state.name, partition, buffer.first_offset, buffer.mark)
-        # nothing but the partition's own records may decide it, or a restart would give another clock
+        # depends only on records of this partition: otherwise the clock could differ after a restart
         clock_us = max(commit.clock_us, (mark.clock_us if mark else 0) + 1)
         state.waiting_ids.add(id_hash)
         entry = Waiting(
@@ -337,7 +346,7 @@ class Merger:
         state.touched()
 
     def _is_repeat(self, state: SourceState, partition: int, commit: Commit) -> bool:
-        """The same transaction once more while the first still waits; another under its id is an error."""
+        """Whether the commit repeats a waiting transaction. Raises DuplicateIdError if only the id is the same."""
         first = state.lanes.find(partition, commit.generation, commit.thread, commit.txid)
         if first is None:
             return False
@@ -360,7 +369,7 @@ class Merger:
     # -- releasing ---------------------------------------------------------------------------------------
 
     def release(self) -> Released | None:
-        """The next transaction of the group, if there can be none before it any more."""
+        """The next transaction of the group; None while a transaction with a lower clock may still arrive."""
         best = lowest(self.sources.values())
         if best is None or best[2] is None:
             return None
@@ -375,12 +384,12 @@ class Merger:
         return released
 
     def holder(self) -> tuple[Floor, SourceState] | None:
-        """Who everything waits for, if something waits or could."""
+        """The source that the group waits for; None if a transaction can be released or no source is active."""
         best = lowest(self.sources.values())
         return None if best is None or best[2] is not None else (best[0], best[1])
 
     def progress(self, positions: Mapping[str, Mapping[int, int]]) -> Progress:
-        """`positions`: per source and partition the offset behind the last record fed."""
+        """The progress record to write. `positions`: by source and partition, the offset after the last record fed."""
         open_from: dict[str, dict[int, tuple[int, PartitionMark | None]]] = {}
         for buffer in self._open.values():
             partitions = open_from.setdefault(buffer.source, {})
@@ -388,7 +397,7 @@ class Merger:
             if known is None or buffer.first_offset < known[0]:
                 partitions[buffer.partition] = (buffer.first_offset, buffer.mark)
         sources = (
-            # one that is to be read again is not yet: its positions are still those from before
+            # a rewound source has not been seeked yet: its consumer positions are still the old ones
             s.progress(positions.get(n, {}), open_from.get(n), keep=n in self.rewound)
             for n, s in sorted(self.sources.items())
         )
@@ -418,7 +427,7 @@ class Merger:
         return len(self._open)
 
     def spill(self, memory_bytes_max: int) -> None:
-        """Move to disk what is over the limit: the largest first."""
+        """Move buffers to disk, the largest first, while memory is over the limit."""
         for state in self.sources.values():
             state.pack_ids(PLAIN_IDS_MAX)
         if self._spool is None or self.memory_bytes <= memory_bytes_max:
@@ -435,5 +444,5 @@ class Merger:
             lane.spill(self._spool.lane())
 
     def pauses(self, size_bytes_max: int) -> set[tuple[str, int]]:
-        """Partitions not to be read now: of sources that are not read, and of others while there is too much."""
+        """Partitions to pause: those of sources that are not read, and others while buffers are full."""
         return pauses(self.sources.values(), self.size_bytes > size_bytes_max)

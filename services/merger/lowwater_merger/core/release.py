@@ -1,8 +1,9 @@
 """Which transaction is next: first inside each source, then between the sources of the group.
 
-Inside a source the key (generation, order, thread, txid) decides, up to the source's watermark. Between sources a clock
-decides, because positions of different databases cannot be compared: each source has a floor, below which it
-can release nothing any more, and the lowest clock goes out once it is below the floors of all others.
+Inside a source, transactions are released by key (generation, order, thread, txid), up to the source's watermark.
+Between sources they are released by clock, because positions of different databases cannot be compared. Each source has
+a floor, the lowest clock that it can still release. A transaction is released once its clock is below the floors of all
+other sources.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from lowwater_merger.core.watermark import PartitionMark, Watermark, mark_clock,
 
 
 class Floor(NamedTuple):
-    """Compared as a pair, so that equal clocks have one answer."""
+    """Compared as a pair, so that sources with equal clocks have a defined order."""
 
     clock_us: int
     source: str
 
 
 class Last(NamedTuple):
-    """The last transaction of a thread that was released."""
+    """The last released transaction of a thread."""
 
     generation: int
     order: Order
@@ -34,30 +35,31 @@ class Last(NamedTuple):
 
 
 class SourceState:
-    """What the merger knows of one source."""
+    """The merger's state of one source."""
 
     def __init__(self, name: str, saved: SourceProgress) -> None:
         self.name = name
-        #: the progress that was last written: from here this source is read again when it was stopped
+        #: by partition: the progress written last; a stopped source is read again from here
         self.saved: dict[int, PartitionProgress] = {p.partition: p for p in saved.partitions}
         self.marks: list[PartitionMark | None] = [
             PartitionMark.of(p.mark) if p.mark else None for p in sorted(saved.partitions, key=lambda p: p.partition)
         ]
-        #: behind the last commit or mark, by partition; and the partitions that have not been read so far again
+        #: by partition: the offset after the last commit or mark read; and the partitions that have not been read up to
+        #: that offset again since a restart
         self.heard: dict[int, int] = {p.partition: p.heard for p in saved.partitions}
         self.behind: set[int] = {p.partition for p in saved.partitions if p.heard > p.offset}
         self.lanes = Lanes()
         self.clock_us = saved.clock_us
         self.last_key = ReleaseKey(saved.generation, saved.order, saved.thread, saved.txid)
-        #: every thread that was ever named, with the last that was released of it
+        #: every thread that was ever in a mark, with its last released transaction
         self.released: dict[int, Last] = {t.thread: Last(t.generation, t.order, t.txid) for t in saved.threads}
         self.excluded: set[int] = set(saved.excluded)
         self.joined_gsn = saved.joined_gsn
         self.topic_id = saved.topic_id
-        #: by thread and id: the operator's request, and the waiting transaction that uses it up
+        #: by thread and id: the operator's request, and the waiting transaction that it applies to
         self.skips: dict[tuple[int, str], Skip] = {}
         self.skipping: dict[tuple[int, str], ReleaseKey] = {}
-        #: hashes of the ids of all that wait; the older ones packed, once there are many
+        #: hashes of the ids of all waiting transactions; once there are many, older ones are packed
         self.waiting_ids: set[int] = set()
         self.packed_ids: ManyIds | None = None
         self.error: MergeError | None = None
@@ -65,23 +67,23 @@ class SourceState:
         self._watermark: Watermark | None = None
 
     def restored(self) -> SourceState:
-        """As it was when progress was last written, but for what has been released since, and how far it was read."""
+        """A new state at the last written progress, but with the releases and the `heard` offsets since then."""
         return SourceState(self.name, self.progress({p: s.offset for p, s in self.saved.items()}, keep=True))
 
     @property
     def threads(self) -> set[int]:
-        """All that were ever named: going back to the last progress must not make one forgotten."""
+        """All threads that were ever in a mark. Not reduced when the source is reset to its last progress."""
         return set(self.released)
 
     @property
     def generation(self) -> int:
-        """The newest that was marked or released."""
+        """The newest generation that was marked or released."""
         of_marks = (mark.generation for mark in self.marks if mark is not None)
         return max([self.last_key.generation, *of_marks, *(last.generation for last in self.released.values())])
 
     @property
     def is_out(self) -> bool:
-        """All threads are excluded: the group goes on without this source. Those of an earlier generation are gone."""
+        """Whether all threads of the newest generation are excluded: the group then continues without this source."""
         return bool(self.excluded) and bool(self.released) and self._live_threads() <= self.excluded
 
     def _live_threads(self) -> set[int]:
@@ -105,7 +107,7 @@ class SourceState:
         self._watermark = self._floor = None
 
     def hear(self, partition: int, offset: int) -> None:
-        """A commit or a mark at this offset has been taken."""
+        """Record that the commit or mark at this offset has been read."""
         if offset >= self.heard[partition] - 1:
             self.heard[partition] = offset + 1
             if partition in self.behind:
@@ -113,23 +115,23 @@ class SourceState:
                 self.touched()
 
     def reconsider(self) -> None:
-        """Other threads count now."""
+        """Compute the watermark again after a change of the excluded threads."""
         self._watermark = self._floor = None
 
     def touched(self) -> None:
-        """Something that the floor depends on has changed."""
+        """Compute the floor again at its next use."""
         self._floor = None
 
     def floor(self) -> tuple[Floor, Waiting | None]:
-        """The lowest clock that this source can still release, and the transaction if it is ready."""
+        """The lowest clock that this source can still release, and its first transaction if that can be released."""
         if self._floor is None:
             self._floor = self._find_floor()
         return self._floor
 
     def _find_floor(self) -> tuple[Floor, Waiting | None]:
         lowest = self.clock_us + 1
-        # the marks of an excluded thread hold nothing back: what was waiting of it before a restart must be read
-        # again before anything goes past it
+        # marks of an excluded thread do not hold the watermark: transactions of it that waited before a restart must
+        # be read again before a later transaction is released
         if self.error is not None or (self.excluded and self.behind):
             return Floor(lowest, self.name), None
         first = self.lanes.first()
@@ -147,21 +149,22 @@ class SourceState:
         return (key.generation, key.order) <= (watermark.generation, watermark.order)
 
     def was_released(self, key: ReleaseKey) -> bool:
-        """It has its gsn already. Once one of a later generation is out, so is all that came before that."""
+        """Whether the transaction already has a gsn. After the first release of a later generation, all transactions of
+        earlier generations count as released."""
         if key.generation < self.last_key.generation:
             return True
         last = self.released.get(key.thread)
         return last is not None and (key.generation, key.order, key.txid) <= last
 
     def skip_of(self, key: ReleaseKey) -> Skip | None:
-        """The operator's request to pass this transaction over. One request is used up by one transaction."""
+        """The operator's request to skip this transaction, or None. One request applies to one transaction."""
         skip = self.skips.get((key.thread, key.txid))
         if skip is None or skip.order not in ("", str(key.order)):
             return None
         return skip if self.skipping.setdefault((key.thread, key.txid), key) == key else None
 
     def use_skip(self, key: ReleaseKey) -> Skip:
-        """The request is over: another transaction with this id is not meant by it."""
+        """Remove and return the request: it does not apply to another transaction with this id."""
         del self.skipping[key.thread, key.txid]
         return self.skips.pop((key.thread, key.txid))
 
@@ -169,7 +172,8 @@ class SourceState:
         return id_hash in self.waiting_ids or (self.packed_ids is not None and id_hash in self.packed_ids)
 
     def pack_ids(self, count_max: int) -> None:
-        """Behind a stalled thread millions may wait, and their ids stay in memory."""
+        """Pack ids to save memory: millions of transactions may wait for a stalled thread, and their ids stay in memory
+        when they are spooled."""
         if len(self.waiting_ids) <= count_max:
             return
         self.packed_ids = self.packed_ids or ManyIds()
@@ -185,7 +189,7 @@ class SourceState:
             if not self.lanes.count:
                 self.packed_ids = None
         self.clock_us = clock_us
-        # a late one that an operator skipped does not turn the order back
+        # a skipped late transaction must not lower the last released key
         key = entry.key
         last = Last(key.generation, key.order, key.txid)
         self.released[key.thread] = max(last, self.released.get(key.thread, last))
@@ -197,7 +201,7 @@ class SourceState:
         self, positions: Mapping[int, int], open_from: Mapping[int, tuple[int, PartitionMark | None]] | None = None,
         *, keep: bool = False,
     ) -> SourceProgress:  # fmt: skip
-        """What must be written to go on from here. `keep`: the partitions as they were written last."""
+        """The progress needed to continue from here. `keep`: with the partition offsets written last."""
         if not keep and self.is_read:
             for partition, mark in enumerate(self.marks):
                 needed = [(positions[partition], mark)]
@@ -211,7 +215,8 @@ class SourceState:
                 if offset > last.offset:
                     record = before.record() if before else None
                     self.saved[partition] = PartitionProgress(partition, offset, record, self.heard[partition])
-        # also where the rest is kept: what waited of an excluded thread must be read again before anything passes it
+        # `heard` advances even with `keep`: waiting transactions of an excluded thread must be read again before a
+        # later transaction is released
         for partition, last in self.saved.items():
             if self.heard[partition] > last.heard:
                 self.saved[partition] = replace(last, heard=self.heard[partition])
@@ -234,7 +239,7 @@ class SourceState:
 
 
 def lowest(sources: Iterable[SourceState]) -> tuple[Floor, SourceState, Waiting | None] | None:
-    """The source with the lowest floor: its transaction is next, or it holds the group."""
+    """The source with the lowest floor. Its transaction is released next; if it has none ready, it holds the group."""
     best: tuple[Floor, SourceState, Waiting | None] | None = None
     for source in sources:
         if source.is_out:

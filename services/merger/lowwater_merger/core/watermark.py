@@ -1,12 +1,12 @@
-"""The watermark: the minimum of the marks of a source's threads, and who holds it.
+"""The watermark: the minimum of the marks of a source's threads, and the thread that holds it.
 
-A mark goes to every partition, because a thread's commits are spread over all of them: it speaks only for
-what lies before it in its own partition. So a thread's mark is the lowest over the partitions, and a
-partition that is silent holds everything.
+A thread's commits are spread over all partitions, so each mark is written to every partition and covers only the
+records before it in that partition. A thread's mark is therefore the lowest over all partitions, and a partition
+without marks holds the source.
 
-A source whose capture started from scratch publishes under a higher generation, and its log may have lower positions
-than the one before. So the generation leads: a partition that still has the old one holds the source there, and once
-all partitions have the new one, everything of the old one is below the watermark.
+A source that is captured from scratch publishes under a higher generation, and its log may have lower positions than
+before. Generations are therefore compared first: a partition whose last mark is of the old generation holds the source
+there. Once all partitions have marks of the new one, all transactions of the old one are below the watermark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lowwater.records.types import Mark, MarkedThread
 
 
 class PartitionMark:
-    """What one partition's marks have said up to some offset."""
+    """The combined marks of one partition up to some offset."""
 
     __slots__ = ("clock_us", "epoch", "generation", "orders", "states")
 
@@ -44,7 +44,10 @@ class PartitionMark:
         return Mark(self.epoch, self.clock_us, tuple(threads), self.generation)
 
     def is_ahead_of(self, other: PartitionMark | None) -> bool:
-        """All that the other has said was said here too, and more. Never both ways: so one is always behind."""
+        """Whether this mark is at least as high as the other in clock and in all threads, and higher in one of them.
+
+        Two marks are never ahead of each other, so at least one partition is never ahead of another.
+        """
         return other is None or (self._covers(other) and not other._covers(self))
 
     def _covers(self, other: PartitionMark) -> bool:
@@ -56,13 +59,13 @@ class PartitionMark:
         )
 
     def followed_by(self, mark: Mark, source: str, partition: int) -> PartitionMark:
-        """The next mark of this partition.
+        """This mark combined with the next one of the partition. Raises MarkWentBackError if that is lower.
 
-        A new epoch may begin lower: its predecessor's last Kafka transaction may have become visible although
-        it was never told so. What that one said still holds, so the higher of both counts; and `epoch` stays the
-        one that said it until the new one has said as much, because until then its marks may be lower.
+        The first marks of a new epoch may be lower: the last Kafka transaction of the previous epoch may have been
+        committed without confirmation to the extractor. Its marks remain valid, so the higher of both is used; `epoch`
+        stays at the old one until the new epoch's marks have caught up, because until then they may be lower.
 
-        A new generation reads another log: only the clock goes on, and may begin lower for the same reason.
+        A new generation reads another log: only the clock continues, and it may start lower for the same reason.
         """
         if mark.generation < self.generation:
             raise _went_back(source, None, partition, f"generation {mark.generation} after {self.generation}")
@@ -84,10 +87,10 @@ class PartitionMark:
         return PartitionMark(self.epoch, clock_us, orders, {**self.states, **new.states}, self.generation)
 
     def _lower_in(self, new: PartitionMark) -> tuple[int | None, str] | None:
-        """The first thing in which another mark is lower than this one: the thread, and what."""
+        """The first difference in which `new` is lower than this mark: the thread, and a description."""
         for thread, order in self.orders.items():
             if thread not in new.orders:
-                return thread, "a mark that no longer names this thread"
+                return thread, "a mark without this thread after marks with it"
             if new.orders[thread] < order:
                 return thread, f"mark {new.orders[thread]} after {order}"
         if new.clock_us < self.clock_us:
@@ -100,12 +103,12 @@ def _went_back(source: str, thread: int | None, partition: int, what: str) -> Ma
         f"partition {partition}: {what}",
         source=source,
         thread=thread,
-        hint="two extractors with different logs behind one source name? stop one, then restart the merger",
+        hint="if two extractors with different logs run under one source name, stop one, then restart the merger",
     )
 
 
 class Watermark(NamedTuple):
-    """How far a source may be released, and the thread and partition that hold it there."""
+    """The order up to which a source may be released, and the thread and partition that hold it there."""
 
     order: Order
     thread: int | None
@@ -114,7 +117,7 @@ class Watermark(NamedTuple):
 
 
 def lowest_generation(partitions: list[PartitionMark | None]) -> int:
-    """Of the marks that there are. A partition with a later one holds nothing of this one back."""
+    """The lowest generation of all marks. A partition with a later one does not hold transactions of this one."""
     return min((mark.generation for mark in partitions if mark is not None), default=0)
 
 
@@ -133,7 +136,7 @@ def thread_mark(thread: int, partitions: list[PartitionMark | None]) -> tuple[Or
 
 
 def watermark(partitions: list[PartitionMark | None], excluded: Set[int]) -> Watermark:
-    """The minimum over the threads that count. A thread known to one partition counts in all of them."""
+    """The minimum over all threads that are not excluded. A thread in the marks of one partition counts in all."""
     for number, mark in enumerate(partitions):
         if mark is None:
             return Watermark(ORDER_MIN, None, number)
@@ -148,6 +151,6 @@ def watermark(partitions: list[PartitionMark | None], excluded: Set[int]) -> Wat
 
 
 def mark_clock(partitions: list[PartitionMark | None]) -> int | None:
-    """The clock that every partition has been marked with; None while one has not."""
+    """The lowest clock over the partitions' marks; None while a partition has no mark."""
     clocks = [mark.clock_us for mark in partitions if mark is not None]
     return min(clocks) if len(clocks) == len(partitions) else None
