@@ -1,57 +1,57 @@
-"""Every error of lowwater, each with what to do about it.
+"""The error classes of lowwater.
 
     LowwaterError
     ├── ConfigError                 a setting is wrong; nothing was started
-    ├── TopicError                  a topic is missing or has other settings than it needs
-    ├── BusError                    Kafka could not be asked, or refused
-    │   ├── FencedError             another process with our transactional id took over
-    │   ├── BusDoubtError           the result of a Kafka transaction is not known: start anew
-    │   ├── BusFatalError           the client cannot go on
-    │   ├── BusRefusedError         Kafka does not take us: SASL, TLS or an ACL
-    │   └── TopicMissingError       a topic is not there, or not yet
-    ├── CodecError                  a value does not fit its type, bytes do not fit their schema
-    │   └── SchemaError             a schema is unknown or contradicts itself
-    ├── DataGoneError               what a reader needs was deleted
-    │   └── ProgressLostError       what a merger has released is not known any more
-    ├── DiskError                   a local disk is full or cannot be written, or gives back other bytes: tried again
-    ├── StoreError                  a lake's store could not be asked, or refused
-    │   ├── NotThereError           an object is not there
-    │   └── AlreadyThereError       an object is there that was to be created
-    ├── LedgerError                 the chain of manifests contradicts itself, or cannot be read
-    │   ├── LandingConflictError    another process has landed what this one was about to
-    │   └── LakeDamagedError        a manifest or a file is missing, or is not what it was
-    ├── SparkError                  a job of Spark's failed: it is tried again from the last manifest
-    ├── LandingError                what was read from the ordered topic is not what was released
-    ├── LakeError                   a reader asks for what the lake does not have
-    │   └── StaleTableError         the state of a table is not known at that gsn
-    ├── ControlConflictError        a control write named a version that is no longer the last
-    ├── SourceError                 this source stops; the others do not
+    ├── TopicError                  a topic is missing or has wrong settings
+    ├── BusError                    Kafka did not answer, or rejected a request
+    │   ├── FencedError             another process took over the transactional id
+    │   ├── BusDoubtError           the result of a Kafka transaction is unknown: a new session begins
+    │   ├── BusFatalError           the client met a fatal error: a new client is needed
+    │   ├── BusRefusedError         Kafka denies access: SASL, TLS or an ACL
+    │   └── TopicMissingError       a topic does not exist, or not yet
+    ├── CodecError                  a value does not fit its type, or bytes do not match their schema
+    │   └── SchemaError             a schema is unknown or inconsistent
+    ├── DataGoneError               records that a reader needs were deleted
+    │   └── ProgressLostError       the progress of a merger was lost
+    ├── DiskError                   a local disk is full, not writable, or returned wrong bytes: retried
+    ├── StoreError                  a lake's store did not answer, or rejected a request
+    │   ├── NotThereError           an object does not exist
+    │   └── AlreadyThereError       an object to be created exists already
+    ├── LedgerError                 the chain of manifests is inconsistent or cannot be read
+    │   ├── LandingConflictError    another process landed the same records first
+    │   └── LakeDamagedError        a manifest or a file is missing or was modified
+    ├── SparkError                  a Spark job failed: retried from the last manifest
+    ├── LandingError                records of the ordered topic are missing or inconsistent
+    ├── LakeError                   a read asks for something that is not in the lake
+    │   └── StaleTableError         the state of a table is unknown at that gsn
+    ├── ControlConflictError        a control record names a version that is no longer the last
+    ├── SourceError                 this source stops; other sources continue
     │   ├── LogGapError             a log, a sequence or a record is missing
     │   ├── LogCorruptError         a checksum or a structure is wrong
-    │   ├── LogUnknownError         a record or a type that we do not know
-    │   ├── SourceLostError         the database does not answer: it is tried again
-    │   ├── SnapshotGoneError       what a chunk was to be read under is no more: a new plan comes
+    │   ├── LogUnknownError         a record or type that lowwater does not support
+    │   ├── SourceLostError         the database does not answer: retried
+    │   ├── SnapshotGoneError       the snapshot of a chunk no longer exists: the copy is planned again
     │   ├── IncarnationError        the database is not the one that the position belongs to
     │   ├── StartRefusedError       capture cannot begin with whole transactions
-    │   ├── MarkBrokenError         a record at or below its thread's mark
+    │   ├── MarkBrokenError         a record at or below the mark of its thread
     │   └── RowTooLargeError        a row does not fit a Kafka message
-    └── MergeError                  the merger stops this source; it then holds its group
-        ├── LateError               above its thread's last release, below the source's
-        ├── UnknownThreadError      a commit of a thread that no mark has named
-        ├── MarkWentBackError       a mark below the one before it
-        ├── CountMismatchError      records are missing, or too many
-        ├── ChecksumMismatchError   records are there, and differ
-        ├── DuplicateIdError        one transaction id, two transactions
-        └── TransactionTooLargeError it would not fit one Kafka transaction
+    └── MergeError                  the merger stops this source, which then holds back its group
+        ├── LateError               above the last release of its thread, below that of its source
+        ├── UnknownThreadError      a commit of a thread that is in no mark
+        ├── MarkWentBackError       a mark below the previous one
+        ├── CountMismatchError      too few or too many records
+        ├── ChecksumMismatchError   the number of records is right, their content is not
+        ├── DuplicateIdError        two transactions with the same id
+        └── TransactionTooLargeError does not fit one Kafka transaction
 
-`hint` is what an operator does next: the command line prints it, the API returns it.
+`hint` tells the operator what to do: the command line prints it, the API returns it.
 """
 
 from __future__ import annotations
 
 
 class LowwaterError(Exception):
-    """Root of all: says what, where and what to do."""
+    """Base class. Its text is `what [source, thread, position] (hint)`."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class LowwaterError(Exception):
         return f"{self.what}{f' [{where}]' if where else ''}{f' ({self.hint})' if self.hint else ''}"
 
     def fields(self) -> dict[str, str | int | None]:
-        """For logs, `/status` and problem details."""
+        """All parts by name, for logs, `/status` and problem details."""
         return {
             "error": type(self).__name__,
             "what": self.what,
@@ -251,4 +251,4 @@ class LakeError(LowwaterError):
 
 
 class StaleTableError(LakeError):
-    """The state of a table is not known at the gsn that was asked for."""
+    """The state of a table is unknown at the requested gsn."""

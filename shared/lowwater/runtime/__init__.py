@@ -1,1 +1,1 @@
-"""What every service runs on: configuration, secrets, logs, fail points, start and stop."""
+"""Configuration, secrets, logs, fail points, and the start and stop of services."""

@@ -1,7 +1,7 @@
-"""The classes that a Java program loads, kept so that its next start maps them: Java calls it class data sharing.
+"""Java class data sharing: an archive of the classes that a program loads, which its next start maps into memory.
 
-It halves what a start costs and changes nothing else. An archive is made for one Java and one set of jars; with others
-Java passes over it.
+It halves the start time and changes nothing else. An archive is valid for one Java version and one set of jars; with
+others Java ignores it.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: what cannot be shared, or is of another Java, is loaded as ever: nobody need hear of it
+#: classes that cannot be shared, or an archive of another Java, are loaded from the jars: no warning is needed
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def options(archive: Path) -> list[str]:
-    """Of a start that uses it; none where there is none."""
+    """Java options that use the archive; none if it does not exist."""
     return [f"-XX:SharedArchiveFile={archive}", *_QUIET] if archive.exists() else []
 
 
 @contextmanager
 def making(archive: Path) -> Iterator[list[str]]:
-    """The options of a start that makes it: it is written when that Java ends by itself, inside of this."""
+    """Java options that create the archive. Java writes it at its normal exit, which must be inside the context."""
     part = archive.with_suffix(".part")
-    for old in (archive, part):  # one cannot be made while another is used
+    for old in (archive, part):  # Java cannot create an archive while it uses another one
         old.unlink(missing_ok=True)
     yield [f"-XX:ArchiveClassesAtExit={part}", *_QUIET]
     part.rename(archive)

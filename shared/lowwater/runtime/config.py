@@ -48,10 +48,10 @@ class KafkaConfig(Model):
     stall_seconds: float = Field(
         default=15.0,
         ge=2,
-        description="a client that delivers nothing for this long, while records wait in it, is replaced by a new one",
+        description="a client that delivers nothing for this long, although records are queued in it, is replaced",
     )
     client: dict[str, str] = Field(
-        default_factory=dict, description="passed to the Kafka client as it is: TLS, SASL and the like"
+        default_factory=dict, description="passed to the Kafka client unchanged, such as TLS and SASL settings"
     )
 
     @model_validator(mode="after")
@@ -68,7 +68,7 @@ class RegistryConfig(Model):
 
 
 class BatchConfig(Model):
-    """A Kafka transaction ends at the first of these."""
+    """A Kafka transaction is committed when it reaches one of these limits."""
 
     bytes_max: int = Field(default=16 * MEBIBYTE, ge=1024)
     count_max: int = Field(default=200_000, ge=1)
@@ -82,7 +82,7 @@ class ColumnsConfig(Model):
 
 
 class HttpConfig(Model):
-    """Health, metrics and status of one service. Port 0: any free one."""
+    """Where one service serves health, metrics and status. Port 0: any free port."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535)
@@ -90,30 +90,30 @@ class HttpConfig(Model):
 
 class SourceConfig(Model):
     kind: str
-    config: dict[str, Any] = Field(default_factory=dict, description="settings of the kind itself")
-    partitions: int = Field(default=4, ge=1, description="of the changes topic; frozen once it is made")
+    config: dict[str, Any] = Field(default_factory=dict, description="settings of the source kind")
+    partitions: int = Field(default=4, ge=1, description="of the changes topic; cannot be changed once it exists")
     batch: BatchConfig = BatchConfig()
     columns: ColumnsConfig = ColumnsConfig()
-    mark_seconds: float = Field(default=1.0, gt=0, description="an idle source still marks this often")
+    mark_seconds: float = Field(default=1.0, gt=0, description="an idle source publishes marks at this interval")
     clock_ahead_seconds_max: float = Field(default=5.0, ge=0)
     lead_bytes_max: int = Field(
-        default=1024 * MEBIBYTE, ge=1, description="how far a thread may run ahead of the lowest mark"
+        default=1024 * MEBIBYTE, ge=1, description="how far a thread may be ahead of the lowest mark"
     )
     http: HttpConfig = HttpConfig()
 
 
 class LakeConfig(Model):
-    """Where a group's lake lies, and how it is kept."""
+    """The location of a group's lake, and its maintenance."""
 
     uri: str = Field(description="a directory, or s3://bucket/prefix, gs://…, az://…")
     options: dict[str, str] = Field(
         default_factory=dict,
-        description="passed to the object store as they are: endpoint, region, access_key_id, secret_access_key, …",
+        description="passed to the object store unchanged: endpoint, region, access_key_id, secret_access_key, …",
     )
-    file_bytes: int = Field(default=128 * MEBIBYTE, ge=1024, description="what a file aims at")
-    grace_hours: float = Field(default=24.0, ge=0, description="files are removed not before this has passed")
-    compact_seconds: float = Field(default=300.0, description="small files are merged this often; below 0 never")
-    retention_hours: float = Field(default=-1.0, description="history older than this is folded; below 0 it is kept")
+    file_bytes: int = Field(default=128 * MEBIBYTE, ge=1024, description="target size of a file")
+    grace_hours: float = Field(default=24.0, ge=0, description="unused files are deleted after this time")
+    compact_seconds: float = Field(default=300.0, description="small files are merged at this interval; below 0 never")
+    retention_hours: float = Field(default=-1.0, description="history older than this is folded; below 0: never")
 
     @model_validator(mode="after")
     def _secrets_are_references(self) -> LakeConfig:
@@ -123,25 +123,27 @@ class LakeConfig(Model):
 
 
 class LandConfig(Model):
-    """Spark's part: how the ordered topic is landed."""
+    """How Spark lands the ordered topic."""
 
-    trigger_seconds: float = Field(default=1.0, gt=0, description="a landing begins at most this often")
-    records_max: int = Field(default=4_000_000, ge=1, description="records that one landing takes from Kafka")
-    spark: dict[str, str] = Field(default_factory=dict, description="passed to Spark as they are: master, memory, …")
-    checkpoint_directory: str | None = Field(default=None, description="Spark's own; may be removed at any time")
+    trigger_seconds: float = Field(default=1.0, gt=0, description="minimum time between the starts of two landings")
+    records_max: int = Field(default=4_000_000, ge=1, description="maximum number of Kafka records in one landing")
+    spark: dict[str, str] = Field(default_factory=dict, description="passed to Spark unchanged: master, memory, …")
+    checkpoint_directory: str | None = Field(default=None, description="of Spark; may be deleted at any time")
     http: HttpConfig = HttpConfig()
 
 
 class GroupSettings(Model):
-    """All of a group but its sources."""
+    """The settings of a group, without its sources."""
 
-    memory_bytes_max: int = Field(default=64 * MEBIBYTE, ge=65536, description="buffers beyond this go to disk")
+    memory_bytes_max: int = Field(default=64 * MEBIBYTE, ge=65536, description="buffers beyond this spill to disk")
     spool_bytes_max: int = Field(default=20 * 1024 * MEBIBYTE, ge=1, description="beyond this reading is paused")
     spool_directory: Path | None = None
     release_bytes_max: int = Field(default=16 * MEBIBYTE, ge=1024, description="of one Kafka transaction")
-    progress_seconds: float = Field(default=60.0, gt=0, description="progress is written this often without a release")
-    delete_seconds: float = Field(default=10.0, gt=0, description="changes behind progress are deleted this often")
-    retention_hours: float = Field(default=168.0, description="of the ordered topic; below 0 it is kept for ever")
+    progress_seconds: float = Field(
+        default=60.0, gt=0, description="progress is written at this interval while nothing is released"
+    )
+    delete_seconds: float = Field(default=10.0, gt=0, description="released changes are deleted at this interval")
+    retention_hours: float = Field(default=168.0, description="of the ordered topic; below 0: unlimited")
     hold_alarm_seconds: float = Field(default=60.0, gt=0, description="a watermark held this long raises an alarm")
     http: HttpConfig = HttpConfig()
     lake: LakeConfig | None = None
@@ -158,9 +160,9 @@ class Role(StrEnum):
 
 
 class TokenConfig(Model):
-    """Who may call the API, and to do what."""
+    """A token for the API and the role of its holder."""
 
-    name: str = Field(min_length=1, description="of whoever holds it: it is in the log beside what they did")
+    name: str = Field(min_length=1, description="name of the holder, logged with each of their actions")
     role: Role = Role.VIEW
     token: Annotated[str, AfterValidator(lambda v: check_reference("token", v))] = Field(
         min_length=1, description="a reference: ${env:NAME} or ${file:/path}"
@@ -170,10 +172,10 @@ class TokenConfig(Model):
 class ControlConfig(Model):
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
-    tokens: list[TokenConfig] = Field(default=[], description="needed wherever `host` is not loopback")
+    tokens: list[TokenConfig] = Field(default=[], description="required unless `host` is a loopback address")
     body_bytes_max: int = Field(default=1 * MEBIBYTE, ge=1024, description="of one request")
     requests_per_second: float = Field(
-        default=50.0, gt=0, description="of one client; it may save up ten seconds' worth"
+        default=50.0, gt=0, description="of one client; bursts of up to ten seconds' worth are allowed"
     )
 
 
@@ -198,7 +200,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # what is passed in comes from the file, so the environment goes before it
+        # `init_settings` are from the file, which the environment overrides
         return env_settings, init_settings
 
     @model_validator(mode="after")
@@ -209,7 +211,7 @@ class Settings(BaseSettings):
                 if source not in self.sources:
                     raise ValueError(f"group {group} names source {source}, which is not under `sources`")
                 if taken.setdefault(source, group) != group:
-                    # a merger deletes the changes that it has released: the other one would miss them
+                    # a merger deletes the changes that it has released: a second merger would miss them
                     raise ValueError(f"source {source} is in the groups {taken[source]} and {group}: it can be in one")
         return self
 
@@ -228,13 +230,13 @@ def _get(where: dict[str, T], name: str, what: str) -> T:
 
 
 def _where(error: Exception) -> str:
-    """Line and column only: the text there may hold a secret."""
+    """Line and column of a YAML error, without the text there: it may contain a secret."""
     mark = getattr(error, "problem_mark", None)
     return f": line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', '')}" if mark else ""
 
 
 def load(path: Path | str | None = None) -> Settings:
-    """Settings from a file and the environment; `LOWWATER_CONFIG` names the file if nothing else does."""
+    """Settings from a file and the environment. The file is `path`, else `$LOWWATER_CONFIG`, else none."""
     path = path or os.environ.get("LOWWATER_CONFIG")
     data: Any = {}
     if path is not None:
@@ -251,6 +253,6 @@ def load(path: Path | str | None = None) -> Settings:
     except SettingsError as error:
         raise ConfigError(f"environment: {error}", hint="a mapping is JSON, or one variable for each value") from None
     except ValidationError as error:
-        # the input itself is left out of the message: it may hold a secret
+        # the message does not contain the input: it may contain a secret
         lines = [f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors(include_input=False)]
         raise ConfigError(f"config {path or '(environment)'}: " + "; ".join(lines)) from None

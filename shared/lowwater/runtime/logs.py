@@ -13,7 +13,7 @@ from lowwater.status import tracing
 
 
 def configure(settings: Settings, **context: str) -> structlog.stdlib.BoundLogger:
-    """Set up for this process; `context` goes with every event."""
+    """Configures logging for this process; returns a logger that adds `context` to every event."""
     level = logging.getLevelNamesMapping().get(settings.log_level.upper())
     if level is None:
         raise ConfigError(f"log_level {settings.log_level!r} is not a level", hint="debug, info, warning or error")

@@ -1,16 +1,17 @@
-"""What to do next: decided from what was saved and what the destination holds, and from nothing else. Pure.
+"""Decides what to do after a restart, from the saved state and the content of the destination only. Pure.
 
-Work is done in steps. A step takes units (tables, chunks, collections) from the place that is committed to a place
-`end`, in two phases: the step is saved before anything of it counts, and a unit counts once the destination holds it.
-A crash leaves any of these behind, and a restart asks here:
+Work is done in steps. A step moves units (tables, chunks, collections) from the committed position to a position
+`end`, in two phases: first the step is saved, then its units are written; a unit is done once the destination holds
+it. After a crash the saved step is in one of these states:
 
-- No step is open: go on from the committed place, as far as there is something.
-- The destination holds all of it: the step is closed, its end is the committed place. Only then is the source told.
-- It holds a part: the rest is done, and only up to the same end, for behind that nobody is yet. A unit that is no
-  longer wanted is not waited for.
-- It holds nothing: the step is given up as if it had never been, unless its end is promised elsewhere already.
+- No step is open: continue from the committed position to the end of the available data.
+- The destination holds all units: the step is closed, and its end becomes the committed position. Only then is the
+  source acknowledged.
+- It holds some units: the others are repeated, up to the same end, because no unit has been read beyond it. Units
+  that are no longer configured are skipped.
+- It holds no unit: the step is discarded, unless its end has been published already (`is_promised`).
 
-A step without rows closes as any other does: otherwise a table in which nothing happens would hold the place for ever.
+A step without rows is closed in the same way: otherwise an idle table would hold back the position.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-#: a place in the source: compared by nobody here
+#: a position in the source; not compared here
 P = TypeVar("P")
 
 
 class Action(StrEnum):
-    #: from `start` on, as far as there is something
+    #: read from `start` to the end of the available data
     BEGIN = "begin"
-    #: the `units` that are left, from `start` to `end`
+    #: read the remaining `units` from `start` to `end`
     REPEAT = "repeat"
-    #: nothing is read: `start` is the committed place now
+    #: read nothing: `start` becomes the committed position
     CLOSE = "close"
 
 
@@ -37,9 +38,9 @@ class Action(StrEnum):
 class Step(Generic[P]):
     end: P
     units: frozenset[str]
-    #: those that nobody has yet noted as done; the destination may hold them all the same
+    #: units not yet saved as done; the destination may hold them nevertheless
     processing: frozenset[str]
-    #: a part of it may be published under this end: it is not given up for another
+    #: a part of it may be published with this end: the step is repeated, never discarded
     is_promised: bool = False
 
 
@@ -56,22 +57,22 @@ class Next(Generic[P]):
     start: P | None
     end: P | None
     units: frozenset[str]
-    #: of the open step, and not wanted any more
+    #: units of the open step that are no longer configured
     gone: frozenset[str] = frozenset()
 
     @property
     def acknowledge(self) -> P | None:
-        """The source may let go of what lies up to here, and of nothing behind it."""
+        """The source may delete its log up to this position, and nothing after it."""
         return self.start
 
 
 def step_of(end: P, *units: str, is_promised: bool = False) -> Step[P]:
-    """One of which nothing is noted as done."""
+    """A step of which no unit is done."""
     return Step(end, frozenset(units), frozenset(units), is_promised)
 
 
 def decide(saved: Saved[P], held: Set[str], wanted: Set[str]) -> Next[P]:
-    """`held`: those units of the open step that the destination holds; `wanted`: all units, as the config has them."""
+    """`held`: units of the open step that the destination holds; `wanted`: all configured units."""
     step, all_ = saved.step, frozenset(wanted)
     if step is None:
         return Next(Action.BEGIN, saved.committed, None, all_)

@@ -1,8 +1,8 @@
-"""Directories for what memory has no room for: each has one owner, and goes when its owner is gone.
+"""Temporary directories for data that does not fit into memory; each has one owner.
 
-Two processes with one name do exist: one that was taken for dead and wakes up writes on. So a directory belongs to one
-session of one process, which holds a lock in it. The kernel ends the lock with its process: a directory whose lock is
-free is nobody's, and whoever makes the next one removes it.
+Two processes of the same service may run at once: a suspended process that was taken for dead may resume and continue
+to write. So each session of a process has a directory of its own and holds a lock in it. The kernel releases the lock
+when the process ends. Directories whose lock is free are removed when the next one is created.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from lowwater.errors import DiskError
 
 _LOCK = "lock"
-#: before it has its lock a directory has another name: nobody takes it for one that was left behind
+#: prefix of a directory that is not locked yet, so that another process does not remove it
 _UNFINISHED = ".making-"
 
 
 class Scratch:
-    """`path` is this owner's alone, from the making to `close`."""
+    """A directory, `path`, that exists until `close`. Creating it removes directories that dead processes left."""
 
     def __init__(self, parent: Path, prefix: str) -> None:
         with disk_errors(parent):
@@ -36,7 +36,7 @@ class Scratch:
             self.path = made.rename(parent / made.name.removeprefix(_UNFINISHED))
 
     def close(self) -> None:
-        """With all that is in it. May be called again."""
+        """Removes the directory and its content. May be called again."""
         if self._lock >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
@@ -47,7 +47,7 @@ def _remove_if_left(root: Path) -> None:
     try:
         lock = os.open(root / _LOCK, os.O_RDWR)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        # just being removed by another, or none of ours
+        # another process is removing it, or it is not a scratch directory
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,19 +60,20 @@ def _remove_if_left(root: Path) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """A disk that is full, gone or read-only is an error with a name, not the end of the process."""
+    """Raises OSError, such as of a full or read-only disk, as DiskError: the service retries after it."""
     try:
         yield
     except OSError as error:
         raise DiskError(
             f"{path}: {error.strerror or error}",
-            hint="make room on that disk, or give the service another directory; nothing is lost, it is tried again",
+            hint="make room on that disk, or give the service another directory; nothing is lost, it is retried",
         ) from error
 
 
 def damaged(path: Path, what: str) -> DiskError:
-    """What came back from disk is not what was written."""
+    """The error for a file whose content is not the one that was written."""
     return DiskError(
         f"{path}: {what}",
-        hint="nothing of it was published; it is read again from its source. Is the disk good? Who else writes there?",
+        hint="nothing of it was published; it is read again from its source. Check the disk, and whether other "
+        "processes write there",
     )

@@ -25,7 +25,7 @@ _IN_URL = re.compile(r"(?<=://)([^/@\s:]*:)([^@/\s]+)(?=@)")
 
 
 def check_url(value: str) -> str:
-    """A URL may name a user; its password is a reference, too."""
+    """Returns `value`, or raises ValueError if it is a URL with a password that is not a reference."""
     found = _IN_URL.search(value)
     if found and not _REFERENCE.fullmatch(found[2]):
         raise ValueError("a URL with a password in it: write ${env:NAME} or ${file:/path} in its place")
@@ -33,21 +33,21 @@ def check_url(value: str) -> str:
 
 
 def redacted(name: str, value: str) -> str:
-    """What may be shown of a setting: references as they are, values of secrets never."""
+    """The value of a setting for display: references are unchanged, secret values are replaced by `***`."""
     if value and is_secret_name(name) and not _REFERENCE.fullmatch(value):
         return "***"
     return _IN_URL.sub(lambda found: found[0] if _REFERENCE.fullmatch(found[2]) else f"{found[1]}***", value)
 
 
 def check_reference(name: str, value: str) -> str:
-    """A setting that holds a secret must be a reference as a whole."""
+    """Returns `value`, or raises ValueError if the setting is a secret and its value is not a reference."""
     if value and is_secret_name(name) and not _REFERENCE.fullmatch(value):
         raise ValueError(f"{name} holds a secret: write ${{env:NAME}} or ${{file:/path}} instead of the value")
     return value
 
 
 def resolve(value: str) -> str:
-    """The value with its references filled in. Call it where the value is handed over, keep it nowhere."""
+    """The value with its references replaced. Call it where the value is used, and do not store the result."""
 
     def filled(match: re.Match[str]) -> str:
         kind, name = match.groups()
@@ -58,6 +58,6 @@ def resolve(value: str) -> str:
         try:
             return Path(name).read_text().rstrip("\n")
         except OSError as error:
-            raise ConfigError(f"secret file {name}: {error.strerror}", hint="mount it, or mend the path") from error
+            raise ConfigError(f"secret file {name}: {error.strerror}", hint="mount it, or fix the path") from error
 
     return _REFERENCE.sub(filled, value)

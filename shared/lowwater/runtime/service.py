@@ -1,10 +1,10 @@
-"""A service that runs in sessions: each begins by fencing its predecessor and reading its state from Kafka.
+"""A service that runs in sessions: each session fences its predecessor and then reads its state from Kafka.
 
-Any doubt about Kafka ends the session, and the next one begins in the same way as after a crash: there is only one
-way to start. An error that needs a person ends it, too, and nothing is tried again before an operator's command.
+An unknown result from Kafka ends the session, and the next one begins in the same way as after a crash: there is only
+one start procedure. An error that needs an operator ends the session, too, and the service then waits for a command.
 
-Whatever ends or blocks a session shows, in `/status`, readiness and metrics (health.py): a doubt that passes does not,
-one that lasts for seconds does.
+Errors and waits are visible in `/status`, readiness and metrics (health.py), short ones of Kafka only once they have
+lasted for some seconds.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ from lowwater.status.reporter import Reporter
 EXIT_STOPPED = 0
 EXIT_ERROR = 1
 EXIT_FENCED = 3
-#: between two sessions; twice as long after each that got nowhere, up to the last
+#: delay between two sessions, doubled after each session without progress, up to the maximum
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.1, 2.0
-#: a local disk that is full or bad is tried again after this
+#: delay after an error of a local disk
 DISK_SECONDS = 10.0
-#: for the end of a batch, of a process that was told to stop; Kubernetes kills after 30 by default, our runner after 20
+#: how long a stopping process may wait for Kafka; Kubernetes kills after 30 s by default, our runner after 20 s
 STOP_SECONDS = 8.0
-#: so many new objects before Python looks for cycles among them
+#: number of new objects that starts a garbage collection
 GC_OBJECTS = 50_000
 
 
 class SessionService(ABC):
-    """What extractor and merger have in common."""
+    """Base class of extractor, merger and the Spark service."""
 
-    #: what it serves, as the control topic calls it: `source` or `group`
+    #: kind of its name in the control topic: `source` or `group`
     kind: ClassVar[str]
-    #: what it is: `extractor`, `merger` or `spark`
+    #: `extractor`, `merger` or `spark`
     service: ClassVar[str]
 
     def __init__(self, settings: Settings, name: str, http: HttpConfig, errors: Counter) -> None:
@@ -93,11 +93,12 @@ class SessionService(ABC):
 
     @abstractmethod
     def _topics(self) -> list[Topic]:
-        """The topics that it needs: created if missing, checked."""
+        """The topics that the service needs. They are created if missing, and their settings are checked."""
 
     @abstractmethod
     def _run_session(self) -> bool:
-        """From the fencing of the predecessor to a doubt (raises) or a stop (False)."""
+        """Runs one session, beginning with fencing the predecessor. False: it was stopped. Raises BusDoubtError and
+        other LowwaterErrors."""
 
     @property
     def is_stopping(self) -> bool:
@@ -108,7 +109,7 @@ class SessionService(ABC):
         return self._settings.kafka
 
     def run(self) -> int:
-        """Until stopped; the process's exit code."""
+        """Runs until it is stopped; returns the exit code of the process."""
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
         self._log.info("started", http_port=serve(self.health, self._http))
@@ -123,7 +124,7 @@ class SessionService(ABC):
         while not self._is_stopping:
             wanted = self._control.fold.get(self.kind, self.name).control
             if wanted.wanted.is_at_rest:
-                break  # also one that has failed
+                break  # also after a failure
             self._restart = wanted.restart
             try:
                 self.tick()
@@ -160,7 +161,7 @@ class SessionService(ABC):
             time.sleep(min(0.1, seconds))
 
     def _begin_again(self, error: LowwaterError) -> None:
-        """After an operator's command, as a new process would: topics are made and checked again."""
+        """After an operator's command: creates and checks the topics again, as a new process does."""
         if isinstance(error, TopicError) and not self._is_stopping:
             try:
                 self._open_topics()
@@ -169,7 +170,7 @@ class SessionService(ABC):
 
     @property
     def is_restarted(self) -> bool:
-        """An operator wants the session to begin again."""
+        """Whether an operator has requested a restart of the session."""
         return not self._is_stopping and self._control.fold.get(self.kind, self.name).control.restart != self._restart
 
     def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:
@@ -177,22 +178,25 @@ class SessionService(ABC):
         self._stop_at = time.monotonic()
 
     def tick(self) -> None:
-        """At every turn, and while Kafka is waited for. Raises where waiting is of no use: for a topic that is gone,
-        and of a process that was told to stop: what it had begun is read again by its successor, as after any crash."""
+        """Called in every iteration of the loop, and while waiting for Kafka.
+
+        Raises TopicError for a topic that was deleted, and BusDoubtError if the process has been stopping for
+        STOP_SECONDS: its successor repeats the open work, as after a crash.
+        """
         self.health.tick()
         self.look_at_kafka()
         if self._is_stopping and time.monotonic() - self._stop_at > STOP_SECONDS:
-            raise BusDoubtError("Kafka does not answer, and this process was told to stop", hint="nothing is lost")
+            raise BusDoubtError("Kafka does not answer, and this process is stopping", hint="nothing is lost")
 
     def look_at_kafka(self) -> None:
-        """Whether it answers, with all topics. Raises TopicError."""
+        """Checks that Kafka answers and that all topics exist. Raises TopicError."""
         if self._topic_watch is not None:
             self._topic_watch.look()
             if self._topic_watch.why:
                 self.health.trouble(self._topic_watch.why)
 
     def progressed(self) -> None:
-        """What there was to do was done. Without Kafka that cannot be known."""
+        """All available work is done. Ignored while Kafka does not answer, because that is then unknown."""
         if self._topic_watch is None or not self._topic_watch.why:
             self.health.progressed()
             self._retry_seconds = RETRY_SECONDS
@@ -213,7 +217,7 @@ class SessionService(ABC):
         self._topic_watch = TopicWatch(self.kafka, self._watched(wanted))
 
     def _watched(self, wanted: list[Topic]) -> list[str]:
-        """Topics whose loss ends the session: those that it reads or writes."""
+        """Topics whose deletion ends the session: those that it reads or writes."""
         return [topic.name for topic in wanted]
 
     def _on_away(self, why: str) -> None:
@@ -231,7 +235,7 @@ class SessionService(ABC):
         self._log.error("failed", **error.fields())
         self._errors.labels(self.name, type(error).__name__).inc()
         self.health.not_ready(str(error))
-        # asked at each scrape: it has ended once the service is ready again, however it came to that
+        # evaluated at each scrape: 0 as soon as the service is ready again
         metrics.FAILED.clear()
         failed = metrics.FAILED.labels(self.service, self.name, type(error).__name__)
         failed.set_function(lambda: float(not self.health.readiness()[0]))
@@ -252,18 +256,18 @@ class SessionService(ABC):
 
 
 def http_of(configured: HttpConfig, port: int | None) -> HttpConfig:
-    """Where to listen; a port on the command line goes before the config's."""
+    """The address to listen on; `port`, from the command line, overrides the config."""
     return configured if port is None else HttpConfig(host=configured.host, port=port)
 
 
 def run_service(
     program: str, about: str, kind: str, make: Callable[..., SessionService], flags: Mapping[str, str] | None = None
 ) -> None:
-    """The `main` of such a service; `flags` (name → help) are passed to `make` by their names."""
+    """The `main` of a SessionService; `flags` (name → help) become options and are passed to `make` by name."""
     parser = argparse.ArgumentParser(prog=program, description=about)
     parser.add_argument("--config", help="the fleet's YAML file (default: $LOWWATER_CONFIG)")
     parser.add_argument(f"--{kind}", dest="name", required=True, help=f"the {kind}, by its name in the config")
-    parser.add_argument("--http-port", type=int, help="instead of http.port of the config; 0: any free one")
+    parser.add_argument("--http-port", type=int, help="overrides http.port of the config; 0: any free port")
     for flag, about_flag in (flags or {}).items():
         parser.add_argument(f"--{flag}", action="store_true", help=about_flag)
     arguments = parser.parse_args()
@@ -282,6 +286,6 @@ def run_service(
 
 
 def collect_rarely() -> None:
-    """Batches are made of many small objects and of no cycles: Python would look through them again and again."""
+    """Makes garbage collection rare: batches consist of many small objects without reference cycles."""
     gc.freeze()
     gc.set_threshold(GC_OBJECTS, 20, 100)

@@ -1,4 +1,4 @@
-"""The time of day, as the records write it."""
+"""The current time, as used in records."""
 
 from __future__ import annotations
 
