@@ -59,7 +59,7 @@ LOOP
                              CASE WHEN t.indimmediate THEN 'DEFAULT' ELSE 'FULL' END) END;
 END LOOP; END $$"""
 _UNTOLD = re.compile(
-    r"StartRefusedError: updates and deletes of (.*) cannot be told: no primary key, no replica identity"
+    r"StartRefusedError: updates and deletes of (.*) cannot be captured: no primary key, no replica identity"
 )
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.differential.postgres import PgTable
 
 #: of a table that is without a key for a moment, by one of a step's transactions
-KEPT_WITHOUT_KEY = (r"StartRefusedError: updates and deletes of public.kept cannot be told",)
+KEPT_WITHOUT_KEY = (r"StartRefusedError: updates and deletes of public.kept cannot be captured",)
 COLUMN_NAMES = ("added", "Added", "a", "b", "c", "v", "_seq", "x.y", "é", "_op")
 
 

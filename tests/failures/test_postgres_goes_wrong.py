@@ -132,7 +132,7 @@ def test_a_publication_that_is_dropped_and_made_anew_stops_the_source(books: Boo
     name = f'"lowwater_{books.source}"'
     books.database.execute(f"DROP PUBLICATION {name}; CREATE PUBLICATION {name} FOR TABLE counter, ledger")
     error = books.wait_for_failure(extractor, "LogGapError")
-    assert "made anew" in error["what"]
+    assert "recreated" in error["what"]
     # nor does a word repair this: the position knows what it was read under
     operate_cli.resume(books.source, "try again", books.fleet.config)
     wait_until("the second try", lambda: extractor.log.read_text().count("LogGapError") >= 2)

@@ -139,7 +139,7 @@ def test_a_slot_made_again_later_is_a_gap(restored: Restored) -> None:
     slot = f"slot_{restored.database.name}"
     restored.database.execute(f"SELECT pg_drop_replication_slot('{slot}')")
     restored.database.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
-    with pytest.raises(LogGapError, match="was moved on to"), reading(restored.database, resumes):
+    with pytest.raises(LogGapError, match="was advanced to"), reading(restored.database, resumes):
         pass
     # as after a reset: the slot that is there is dropped, and another one made
     with reading(restored.database) as read:

@@ -95,7 +95,7 @@ def test_a_table_without_identity_is_refused_or_captured_by_its_inserts_only(dat
     database.execute(made)
     with pytest.raises(StartRefusedError) as caught, reading(database):
         pass
-    assert "public.t cannot be told" in caught.value.what
+    assert "public.t cannot be captured" in caught.value.what
     assert "insert_only" in (caught.value.hint or "")
     with reading(database, without_key="insert_only") as read:
         database.execute("INSERT INTO t VALUES (1, 1)")

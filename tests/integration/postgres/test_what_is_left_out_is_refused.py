@@ -20,7 +20,7 @@ def test_replica_identity_nothing_stops_the_source_by_name(database: Database) -
         assert read.mark is not None
         resumes, notes = {1: read.mark.resume}, read.notes
         run(database, "ALTER TABLE t REPLICA IDENTITY NOTHING")
-        with pytest.raises(StartRefusedError, match=r"updates and deletes of public\.t cannot be told"):
+        with pytest.raises(StartRefusedError, match=r"updates and deletes of public\.t cannot be captured"):
             read.wait_for_the_watch()
     with pytest.raises(StartRefusedError, match=r"public\.t"), reading(database, resumes, notes):
         pass

@@ -193,14 +193,17 @@ def test_a_message_that_is_not_known_is_an_error_with_its_bytes(fed: Fed, body: 
         ([pg.relation(A), pg.truncate(A)], "outside of a transaction"),
         ([pg.commit(2000)], "a commit outside of a transaction"),
         ([pg.begin(7), pg.begin(8)], "begins inside of 7"),
-        ([pg.begin(7), pg.insert(A, "1")], f"relation {A}, which was not named"),
-        ([pg.begin(7), pg.truncate(A)], f"relation {A}, which was not named"),
+        ([pg.begin(7), pg.insert(A, "1")], f"relation {A}, for which no relation message was received"),
+        ([pg.begin(7), pg.truncate(A)], f"relation {A}, for which no relation message was received"),
         ([pg.begin(7), pg.stream_start(9, first=True)], "a block of 9 inside of 7"),
-        ([pg.stream_start(9, first=True), pg.insert(A, "1", subxid=9)], f"relation {A}, which was not named"),
-        ([pg.stream_start(9, first=False)], "whose first has not come"),
-        ([pg.stream_commit(9, 3000)], "of which nothing has come"),
-        ([pg.begin(7)[:-3]], "ends too soon"),
-        ([pg.relation(A)[:-3]], "ends too soon"),
+        (
+            [pg.stream_start(9, first=True), pg.insert(A, "1", subxid=9)],
+            f"relation {A}, for which no relation message was received",
+        ),
+        ([pg.stream_start(9, first=False)], "whose first block was not received"),
+        ([pg.stream_commit(9, 3000)], "of which no block was received"),
+        ([pg.begin(7)[:-3]], "truncated or malformed"),
+        ([pg.relation(A)[:-3]], "truncated or malformed"),
     ],
 )
 def test_a_stream_that_contradicts_itself_is_an_error(fed: Fed, given: list[bytes], what: str) -> None:
@@ -248,22 +251,22 @@ def _refused(tmp_path: Path, *messages: bytes) -> str:
 
 def test_an_insert_with_an_unchanged_column_is_refused_by_name(tmp_path: Path) -> None:
     what = _refused(tmp_path, pg.relation(1), pg.insert(1, "1", UNCHANGED, "5"))
-    assert "a row of public.accounts that must be whole has no value of owner" in what
+    assert "a row of public.accounts that must be complete has no value for owner" in what
 
 
 def test_an_insert_with_an_unchanged_column_in_a_large_transaction_is_refused(tmp_path: Path) -> None:
     fed = Fed(tmp_path)
     fed.feed(pg.block(7, pg.relation(1, subxid=7), pg.insert(1, "1", UNCHANGED, "5", subxid=7), first=True))
     (transaction,) = fed.feed(pg.stream_commit(7, 2000)).take()
-    with pytest.raises(LogUnknownError, match="must be whole has no value of owner") as caught:
+    with pytest.raises(LogUnknownError, match="must be complete has no value for owner") as caught:
         list(transaction.changes)
     assert (caught.value.source, caught.value.thread, caught.value.position) == (SOURCE, 1, "0/7D0")
 
 
 def test_an_old_row_with_an_unchanged_column_is_refused(tmp_path: Path) -> None:
     old = pg.update(1, ("1", "b", "5"), old=("1", UNCHANGED, "5"))
-    assert "no value of owner" in _refused(tmp_path, pg.relation(1, identity="f"), old)
-    assert "no value of id" in _refused(tmp_path, pg.relation(1), pg.delete(1, key=(UNCHANGED, None, None)))
+    assert "no value for owner" in _refused(tmp_path, pg.relation(1, identity="f"), old)
+    assert "no value for id" in _refused(tmp_path, pg.relation(1), pg.delete(1, key=(UNCHANGED, None, None)))
 
 
 def test_an_update_without_the_value_of_its_key_is_refused(tmp_path: Path) -> None:

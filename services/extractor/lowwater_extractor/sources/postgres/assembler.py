@@ -1,9 +1,10 @@
-"""From pgoutput's messages to whole committed transactions. Does no I/O but for large transactions, on disk.
+"""Assembles pgoutput messages into whole committed transactions. Its only I/O is spilling large transactions to disk.
 
-A transaction comes whole at its commit; or, if it is large, in blocks while it is still running, mixed with others.
-Of such a one the messages are kept as they came, and decoded once it has committed: what is rolled back costs nothing.
-A relation is made when the first change of it counts: the catalogue does not show what has not committed, and the
-server also names relations that have no changes (the partitions of a table that is captured as a whole).
+The server sends a transaction whole at its commit, or, if it is large, streams it in blocks while it is still running,
+interleaved with others. Messages of streamed transactions are buffered undecoded and decoded after the commit, so
+rolled back changes are never decoded. A `Relation` is created at its first committed change: the catalogue does not
+show uncommitted DDL, and the server also sends relation messages for tables without changes (the partitions of a table
+that is captured through its root).
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from lowwater_extractor.sources.postgres.wire.messages import RelationMessage, S
 from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 
 THREAD = 1
-#: a message of the stream has 25 bytes of the replication protocol in front
+#: offset of the pgoutput message: the XLogData header has 25 bytes
 BODY = 25
 
-#: the letter of the replication protocol around them
+#: message type `w` of the replication protocol
 XLOG_DATA = 0x77
 _OID_END = BODY + 5
-#: where the row of an insert begins: behind the letter, the relation's oid and `N`
+#: offset of an insert's tuple: after the message type, the relation's oid and `N`
 _TUPLE = BODY + 6
 
-#: of a shape that was named, in the transaction with this id; none: its changes are not wanted
+#: (relation message, id of its transaction) → relation; None: the table is not captured
 MakeRelation = Callable[[RelationMessage, int], Relation | None]
 
 
@@ -43,16 +44,16 @@ class NamedRelation(NamedTuple):
 
 
 class Named(NamedTuple):
-    """Relations that the server has named: after whatever was done to one it does so again."""
+    """Received relation messages. The server sends one again after every DDL on the relation."""
 
-    #: transactions that have committed in which that was
+    #: committed transactions that contained them
     xids: list[int]
-    #: as they were then: the end of the last of these transactions
+    #: relation → end LSN of the last of these transactions that contained it
     places: dict[NamedRelation, int]
 
 
 class Assembler:
-    """Fed with one message after the other; what has committed is taken out."""
+    """Takes messages in order and appends committed transactions to `committed`, which the caller empties."""
 
     def __init__(
         self, source: str, make: MakeRelation, space: SpillSpace, bytes_max: int, tick: Callable[[], None]
@@ -62,33 +63,33 @@ class Assembler:
         self._space = space
         self._bytes_max = bytes_max
         self._tick = tick
-        #: the shape of each relation as it was named last, and what was made of those that had changes since
+        #: the last relation message by oid, and the relations created from them at their first change
         self._named: dict[bytes, RelationMessage] = {}
         self._relations: dict[bytes, Relation] = {}
         self._unwanted: set[bytes] = set()
         #: see `take_named`
         self._named_now = Named([], {})
         self._naming: set[NamedRelation] = set()
-        #: the one transaction that comes whole
+        #: the transaction that is being received whole
         self._xid = 0
         self._ts_us = 0
         self._frames: list[Frame] | None = None
         self._frames_bytes = 0
         self._large: Rows | None = None
-        #: those that come in blocks
+        #: streamed transactions by xid, and the one whose block is being received
         self._open: dict[int, Streamed] = {}
         self._block: Streamed | None = None
         self.committed: list[SourceTransaction] = []
-        #: behind the last commit
+        #: end LSN of the last commit
         self.end_lsn = 0
 
     @property
     def is_inside(self) -> bool:
-        """In the middle of a transaction that comes whole, or of a block."""
+        """Whether a whole transaction or a block of a streamed one has begun and not ended."""
         return self._frames is not None or self._block is not None
 
     def take_named(self) -> Named | None:
-        """What was named since this was asked last."""
+        """Return the relation messages since the last call, None without any."""
         found = self._named_now
         if not found.xids:
             return None
@@ -100,9 +101,9 @@ class Assembler:
         self.feed_all((m,), self._feed)
 
     def feed_all(self, found: Iterable[bytes], other: Callable[[bytes], None]) -> None:
-        """Messages in their order; `other` takes those that are not XLogData.
+        """Process messages in order; `other` is called with those that are not XLogData.
 
-        Inserts of a transaction that comes whole are written out: every call that is saved here counts.
+        Inserts of whole transactions are handled inline, because this is the hot path.
         """
         m = b""
         try:
@@ -125,9 +126,7 @@ class Assembler:
                 if self._frames_bytes > self._bytes_max:
                     self._spill()
         except (struct.error, IndexError, ValueError) as error:
-            raise self._wrong(
-                f"a message that ends too soon, or is not what it says: {m[BODY:][:64].hex(' ')}"
-            ) from error
+            raise self._wrong(f"a truncated or malformed message: {m[BODY:][:64].hex(' ')}") from error
         except (CodecError, LogUnknownError) as error:
             error.source, error.thread = error.source or self._source, THREAD
             error.position = error.position or format_lsn(int.from_bytes(m[1:9]))
@@ -158,7 +157,7 @@ class Assembler:
             self._spill()
 
     def _spill(self) -> None:
-        """It came whole, and is large all the same: the server could not stream it."""
+        """Move the frames of a large transaction that the server did not stream to disk."""
         if self._large is None:
             self._large = Rows(self._space, self._bytes_max // 2)
         for header, body in self._frames or ():
@@ -181,7 +180,7 @@ class Assembler:
 
     def _named_as(self, oid: bytes) -> RelationMessage:
         if oid not in self._named:
-            raise self._wrong(f"a change of relation {int.from_bytes(oid)}, which was not named")
+            raise self._wrong(f"a change of relation {int.from_bytes(oid)}, for which no relation message was received")
         return self._named[oid]
 
     def _name(self, oid: bytes, message: RelationMessage) -> None:
@@ -222,19 +221,19 @@ class Assembler:
                 if start.is_first:
                     self._open[start.xid] = Streamed(Rows(self._space, self._bytes_max))
                 elif start.xid not in self._open:
-                    raise self._wrong(f"a block of {start.xid}, whose first has not come")
+                    raise self._wrong(f"a block of {start.xid}, whose first block was not received")
                 self._block = self._open[start.xid]
             case "c":
                 self._stream_commit(messages.stream_commit(m, at))
             case "A":
                 self._stream_abort(messages.stream_abort(m, at))
-            # a type's name (the catalogue tells more), where a change came from, a message: ours are heartbeats
+            # type (the catalogue has more), origin, and logical messages (lowwater's own heartbeats)
             case "Y" | "O" | "M":
                 pass
             case _:
                 raise messages.unknown(self._source, m[BODY:], format_lsn(int.from_bytes(m[1:9])))
 
-    # -- whole ones --------------------------------------------------------------------------------------
+    # -- whole transactions ------------------------------------------------------------------------------
 
     def _commit(self, commit: messages.CommitMessage) -> None:
         frames = self._frames
@@ -256,10 +255,10 @@ class Assembler:
             order = Order(end_lsn, 1)
             self.committed.append(SourceTransaction(THREAD, str(xid), order, ts_us, changes, size, count))
 
-    # -- those that come in blocks -----------------------------------------------------------------------
+    # -- streamed transactions ---------------------------------------------------------------------------
 
     def _feed_block(self, block: Streamed, m: bytes, kind: int) -> None:
-        at = BODY + 5  # every message has the id of its subtransaction
+        at = BODY + 5  # every message in a block starts with the xid of its subtransaction
         match chr(kind):
             case "I" | "U" | "D":
                 oid = m[at : at + 4]
@@ -289,13 +288,13 @@ class Assembler:
     def _stream_commit(self, commit: StreamCommit) -> None:
         block = self._open.pop(commit.xid, None)
         if block is None:
-            raise self._wrong(f"the commit of {commit.xid}, of which nothing has come")
+            raise self._wrong(f"the commit of {commit.xid}, of which no block was received")
         counts = {number: n for number, n in block.counts.items() if number >> 32 not in block.aborted}
         shapes = sorted({number & 0xFFFFFFFF for number in counts})
         made = {shape: self._make(block.shapes[shape], commit.xid) for shape in shapes}
         relations = {shape: relation for shape, relation in made.items() if relation is not None}
         counts = {number: n for number, n in counts.items() if number & 0xFFFFFFFF in relations}
-        # the server does not name these again: what the transaction has changed counts for all now
+        # the server does not send these relation messages again: from now on they apply to all transactions
         for oid, shape in block.by_oid.items():
             self._name(oid, block.shapes[shape])
         self._has_named(commit.xid, commit.end_lsn)
@@ -312,5 +311,5 @@ class Assembler:
     def _wrong(self, what: str) -> LogCorruptError:
         return LogCorruptError(
             what, source=self._source, thread=THREAD, position=format_lsn(self.end_lsn),
-            hint="the stream contradicts itself: restart the source; if it comes again, report it",
+            hint="the stream is inconsistent: restart the source; if the error occurs again, report it",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the stream does not say is asked of the database's catalogue, over a connection of its own."""
+"""Queries of the database's catalogue for properties that the stream lacks, over a separate connection."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND (%s::oid[] IS NULL OR c.oid = ANY(%s::oid[]))
 ORDER BY 2, 3"""
 
-#: what a SELECT can read by itself, in the same columns; the log counts for nothing here
+#: relations that SELECT can read, with the same result columns; logging does not matter here
 _READABLE = """
 SELECT c.oid, n.nspname, c.relname, c.relkind, 'd',
        coalesce((SELECT i.indkey::int2[] FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary), '{}'), true
@@ -74,8 +74,8 @@ SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN 
 WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
   AND (a.atthasdef OR a.atthasmissing OR a.attidentity <> '')"""
 
-#: by the catalogue's rows alone: pg_partition_tree() would wait for anyone who alters one of them, and
-#: pg_relation_filenode() answers out of what a session has kept, which one that holds a snapshot does not look at anew
+#: reads catalogue rows only: pg_partition_tree() would wait for sessions that alter a partition, and
+#: pg_relation_filenode() answers from the session's catalogue cache, which is not refreshed under an open snapshot
 _FILENODES = """
 WITH RECURSIVE tree(name, oid) AS (
     SELECT n.nspname || '.' || c.relname, c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -85,25 +85,25 @@ SELECT name, tree.oid, c.relfilenode FROM tree JOIN pg_class c ON c.oid = tree.o
 
 
 class Seen(NamedTuple):
-    """Which transactions a snapshot shows."""
+    """The transactions that are visible in a snapshot."""
 
     xmax: int
     running: frozenset[int]
 
     @classmethod
     def parse(cls, text: str) -> Seen:
-        """As the server writes a snapshot: xmin:xmax:running."""
+        """Parse the text form of pg_snapshot: `xmin:xmax:xip_list`."""
         _, xmax, running = text.split(":")
         return cls(int(xmax), frozenset(int(number) % (1 << 32) for number in running.split(",") if number))
 
     def shows(self, xid: int) -> bool:
-        # the log has the lower half of a transaction's number
+        # the log has 32-bit transaction ids, the snapshot 64-bit ones
         is_ahead = (xid - self.xmax) % (1 << 32) < 1 << 31
         return not is_ahead and xid not in self.running
 
 
 class DatabaseCatalogue:
-    """Types are kept once known: an oid never comes to mean another type while it is in use."""
+    """Catalogue queries. Types are cached: an oid is not reused while the type is in use."""
 
     def __init__(self, config: PostgresConfig, source: str, connection: psycopg.Connection[Any] | None = None) -> None:
         self._config = config
@@ -131,7 +131,7 @@ class DatabaseCatalogue:
     def _type(self, oid: int) -> PgType:
         rows = self.ask(_TYPE, oid)
         if not rows:
-            # dropped since, with the table that had it: what is left is the text of its values
+            # dropped together with its table: its values are captured as text
             return PgType(oid, "text" if oid >= FIRST_USER_OID else "unknown", is_known=False)
         name, kind, base, typmod, item, delimiter, category, dimensions = rows[0]
         if kind == "d":
@@ -139,7 +139,7 @@ class DatabaseCatalogue:
             return replace(
                 of, typmod=typmod if of.typmod < 0 else of.typmod, dimensions=of.dimensions or dimensions
             )  # fmt: skip
-        # a vector (int2vector, oidvector) is of this category, too, and written otherwise
+        # int2vector and oidvector have this category, too, but another text form
         if category == "A" and item and not name.endswith("vector"):
             return PgType(oid, name, self.type(item), delimiter)
         return PgType(oid, name)
@@ -149,7 +149,7 @@ class DatabaseCatalogue:
         return Seen.parse(text)
 
     def is_visible(self, xid: int) -> bool:
-        """Whether others see what a transaction has done that is in the log: it may still wait for a standby."""
+        """Whether a decoded transaction is visible to other sessions: it may still wait for a synchronous standby."""
         return self.snapshot().shows(xid)
 
     def dimensions(self, relation: int) -> dict[str, int]:
@@ -162,19 +162,22 @@ class DatabaseCatalogue:
         return {name for (name,) in self.ask(_FILLED, namespace, table)}
 
     def filenodes(self, tables: Sequence[str]) -> dict[str, dict[int, int]]:
-        """Of each table and its partitions, as the connection's snapshot has them: a rewrite gives another one."""
+        """Return table → (oid → filenode) of the table and its partitions, as of the connection's snapshot.
+
+        A rewrite or truncate changes the filenode.
+        """
         found: dict[str, dict[int, int]] = {}
         for name, oid, filenode in self.ask(_FILENODES, list(tables)):
             found.setdefault(name, {})[oid] = filenode
         return found
 
     def tables(self, oids: Sequence[int] | None = None) -> list[CatalogueTable]:
-        """All that could be captured, or those of them that are named, with their columns."""
+        """Return the tables that can be captured, with columns; only those with these oids if given."""
         given = None if oids is None else list(oids)
         return self._with_columns(self.ask(_TABLES, given, given))
 
     def readable(self, is_meant: Callable[[str, str], bool]) -> list[CatalogueTable]:
-        """Tables of every sort, views and foreign tables, as far as they are meant, by name and kind."""
+        """Return tables, views and foreign tables for which `is_meant(name, relkind)` is true."""
         return self._with_columns([row for row in self.ask(_READABLE) if is_meant(f"{row[1]}.{row[2]}", row[3])])
 
     def _with_columns(self, rows: list[tuple[Any, ...]]) -> list[CatalogueTable]:
@@ -195,7 +198,7 @@ class DatabaseCatalogue:
             pg_types[column] = (type_, typmod, dimensions)
         names = {number: column for column, _, _, _, number in columns}
         key = tuple(names[number] for number in key_numbers if number in names)
-        # the stream flags a key's columns in the table's order
+        # as in relation messages, which flag key columns in table order
         key = key if identity == "f" else tuple(column.name for column in made if column.name in key)
         schema = TableSchema(self._source, namespace, name, 0, tuple(made), () if identity == "n" else key)
         return CatalogueTable(oid, identity, schema, pg_types, parts_have_identity, kind)
@@ -211,7 +214,7 @@ class CatalogueTable:
         parts_have_identity: bool = True, kind: str = "r",
     ) -> None:  # fmt: skip
         self.oid = oid
-        #: as pg_class has it: r, p, v, m or f
+        #: pg_class.relkind: r, p, v, m or f
         self.kind = kind
         self.identity = identity
         self.schema = schema
@@ -225,5 +228,5 @@ class CatalogueTable:
 
     @property
     def has_identity(self) -> bool:
-        """Whether updates and deletes can be told: by a key, or by the whole row; of partitions each by its own."""
+        """Whether the log identifies updated and deleted rows, by key or full row; checked for every partition."""
         return (bool(self.schema.key) or self.identity == "f") and self._parts_have_identity

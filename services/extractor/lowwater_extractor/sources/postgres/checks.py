@@ -1,4 +1,4 @@
-"""What a database must have before capture can begin, each with the words that mend it."""
+"""Checks that a database is ready for capture, each with a fix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SELECT current_setting('max_replication_slots')::int - (SELECT count(*) FROM pg_
 
 
 def check_source(config: PostgresConfig, source: str) -> list[Check]:
-    """All of them, as far as they can be asked: one that fails does not hide the next."""
+    """Run all checks. A failed check does not stop the next ones, except for a failed connection."""
     catalogue = DatabaseCatalogue(config, source)
     try:
         version = catalogue.connection.info.server_version // 10_000
@@ -42,12 +42,12 @@ def check_source(config: PostgresConfig, source: str) -> list[Check]:
 def _checks(config: PostgresConfig, source: str, catalogue: DatabaseCatalogue, version: int) -> Iterator[Check]:
     yield Check("connection", True, f"{config.host}:{config.port}/{config.database} as {config.user}")
     is_known = VERSION_MIN <= version <= VERSION_MAX
-    yield Check("version", is_known, str(version), f"lowwater knows PostgreSQL {VERSION_MIN} to {VERSION_MAX}")
+    yield Check("version", is_known, str(version), f"lowwater supports PostgreSQL {VERSION_MIN} to {VERSION_MAX}")
     if config.mode == "incremental":
         yield from check_cursors(config, catalogue)
         return
     ((encoding,),) = catalogue.ask("SHOW server_encoding")
-    yield Check("encoding", encoding != "SQL_ASCII", encoding, "move to a database with an encoding, UTF8 say")
+    yield Check("encoding", encoding != "SQL_ASCII", encoding, "move to a database with an encoding, for example UTF8")
     setup = Setup(config, source, catalogue)
     if config.has_log:
         yield from _log(config, source, setup, catalogue)

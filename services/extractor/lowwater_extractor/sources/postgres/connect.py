@@ -1,4 +1,4 @@
-"""Connections, and what libpq says in words of ours."""
+"""Connections to PostgreSQL, and the conversion of psycopg errors to `SourceError`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from lowwater_extractor.sources.postgres.wire.text_values import SESSION_SETTING
 
 Rows = list[tuple[Any, ...]]
 
-#: a lost server can come back: these classes of SQLSTATE, and no answer at all
+#: SQLSTATEs of temporary failures; an error without SQLSTATE (no answer) is temporary as well
 _PASSING = ("08", "55P03", "57P01", "57P02", "57P03", "53300", "55006")
-#: the same of a connection that is being made; a server's own no is FATAL (in English, or as it is translated)
+#: connection errors carry no SQLSTATE, so their text decides: temporary failures, and refusals by the server, which
+#: have FATAL (or its translation, so other texts are listed as well)
 _PASSING_WORDS = ("the database system is", "too many", "connection slots", "max_wal_senders", "terminating connection")
 _REFUSED_WORDS = ("FATAL:", "authentication failed", "no pg_hba.conf entry", "does not exist", "no password supplied")
 
 
 def conninfo_of(config: PostgresConfig, source: str, **more: str) -> str:
-    """libpq's own string, with the secret in it: for a connection only, never for a message."""
+    """Return a libpq connection string. It contains the password: never put it into a message."""
     settings = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in SESSION_SETTINGS.items())
     wanted: dict[str, str] = {
         "application_name": f"lowwater {source}",
         "connect_timeout": "10",
-        # a peer that is gone is noticed within a minute
+        # a dead peer is detected within a minute
         "keepalives_idle": "20",
         "keepalives_interval": "10",
         "keepalives_count": "4",
@@ -50,13 +51,13 @@ def conninfo_of(config: PostgresConfig, source: str, **more: str) -> str:
 def connect(config: PostgresConfig, source: str) -> psycopg.Connection[Any]:
     with _connecting(config, source, "connect"):
         connection = psycopg.connect(conninfo_of(config, source), autocommit=True)
-        # nothing that is asked here may wait for long behind somebody who alters a table
+        # queries must not wait long for a session that holds a lock, for example during ALTER TABLE
         connection.execute("SET lock_timeout = '5s'")
         return connection
 
 
 def connect_replication(config: PostgresConfig, source: str) -> psycopg.Connection[Any]:
-    """It speaks the replication protocol, and SQL by the simple protocol."""
+    """Open a replication connection. It also accepts SQL, by the simple query protocol."""
     with _connecting(config, source, "connect for replication"):
         return psycopg.connect(
             conninfo_of(config, source, replication="database"), autocommit=True, cursor_factory=psycopg.ClientCursor
@@ -65,7 +66,7 @@ def connect_replication(config: PostgresConfig, source: str) -> psycopg.Connecti
 
 @contextmanager
 def _connecting(config: PostgresConfig, source: str, what: str) -> Iterator[None]:
-    """A password out of a file is read at every attempt: once it is changed there, too, the next one helps."""
+    """A refused password from `${file:…}` is retryable: the file is read again at each attempt."""
     try:
         with named_errors(source, what):
             yield
@@ -108,6 +109,6 @@ def as_source_error(error: psycopg.Error, source: str, what: str) -> SourceError
 
 
 def _is_refused_login(text: str) -> bool:
-    """libpq has no SQLSTATE for what fails while a connection is made."""
+    """Decide by the text: libpq reports no SQLSTATE for a failed connection attempt."""
     is_passing = any(words in text for words in _PASSING_WORDS)
     return not is_passing and any(words in text for words in _REFUSED_WORDS)

@@ -1,4 +1,4 @@
-"""What a PostgreSQL source shows of its slot."""
+"""Metrics of a PostgreSQL source."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a PostgreSQL stream needs to begin again, and how it knows that it reads the same log as before.
+"""The stored position of a PostgreSQL stream, and the check that the server's log is the one that was read before.
 
-A server that was restored from files of an earlier time has the same identity and timeline, and its log soon reaches
-the position again, with other transactions in it. So the log is read from where the slot stands, which is a little
-before the position: what was handed over last must come again there, with the same id at the same place, and between
-it and the position there must be nothing.
+A server restored from an older file backup keeps its system identifier and timeline, and its log soon passes the stored
+position again with different transactions. Reading therefore starts at the slot's confirmed LSN, a little before the
+stored position: the last transaction returned before must appear there with the same xid and end LSN, and no other
+transaction may lie between it and the position.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from lowwater_extractor.sources.postgres.wire.lsn import Lsn, format_lsn, parse_
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The place in the log, and what it was read under."""
+    """The position in the log, with the publications and table patterns that it was read with."""
 
     lsn: Lsn
     #: oids by name
     publications: Mapping[str, int] = field(default_factory=dict)
-    #: of the tables that the config names
+    #: fingerprint of the table patterns in the config
     tables: int = 0
-    #: the end and the id of the last transaction that was handed over; 0: none yet
+    #: end LSN and xid of the last transaction that was returned; 0: none yet
     last: int = 0
     xid: str = ""
 
@@ -41,7 +41,7 @@ class Resume:
             place, _, written = data.decode().partition(" ")
             rest = json.loads(written or "{}")
             if "publications" not in rest:
-                # as it was written before: publications only
+                # the older format: publications only
                 return cls(parse_lsn(place), rest)
             return cls(parse_lsn(place), rest["publications"], rest["tables"], rest["last"], rest["xid"])
         except (ValueError, TypeError, KeyError) as error:
@@ -56,19 +56,25 @@ def tables_print(patterns: Sequence[str]) -> int:
 
 
 class SameLog:
-    """Passes on what is new. `begin`: from where on the log is read; what lies up to the position was read before."""
+    """Drops transactions up to the stored position and checks that they are those that were read before.
+
+    `begin`: the LSN that reading starts at.
+    """
 
     def __init__(self, source: str, resume: Resume, begin: Lsn, *, is_same_config: bool) -> None:
         self._source = source
         self._resume = resume
-        #: nothing is acknowledged before
+        #: the log was read past the stored position and checked; nothing is acknowledged before
         self.is_passed = begin >= resume.lsn
-        #: where other tables are captured now, or by other publications, other transactions come
+        #: with different tables or publications, the server sends different transactions: no check is possible
         self._is_checked = is_same_config and bool(resume.last)
         self._is_found = begin >= resume.last
 
     def new(self, found: list[SourceTransaction], read_to: int) -> list[SourceTransaction]:
-        """`read_to`: all that commits up to there has come."""
+        """Return the transactions after the stored position. `read_to`: the LSN up to which the log was received.
+
+        Raises IncarnationError if the log is a different one.
+        """
         if self.is_passed:
             return found
         resume = self._resume
@@ -81,7 +87,7 @@ class SameLog:
         if read_to >= resume.lsn:
             self.is_passed = True
             if self._is_checked and not self._is_found:
-                raise self._other(f"transaction {resume.xid} at {format_lsn(resume.last)} is not there any more")
+                raise self._other(f"transaction {resume.xid} at {format_lsn(resume.last)} is missing")
         return [transaction for transaction in found if transaction.order.major > resume.lsn]
 
     def _other(self, what: str) -> IncarnationError:
@@ -90,6 +96,5 @@ class SameLog:
             source=self._source,
             thread=1,
             position=format_lsn(self._resume.lsn),
-            hint="the server was restored from files of an earlier time: reset the source, and its tables are copied "
-            "again",
+            hint="the server was restored from an older backup: reset the source, and its tables are copied again",
         )

@@ -1,7 +1,7 @@
-"""The publications that a source's log is read under: made and kept to its tables, or checked where they are yours.
+"""The publications of a source: created and altered to match its tables, or only checked (`manage_publication`).
 
-A publication decides what the server sends. Whoever takes a table out of it, or filters its rows, leaves no trace in
-the stream: so the rows of the catalogue that make it up are known by their own oids and versions.
+A publication decides what the server sends. Removing a table from it or adding a row filter leaves no trace in the
+stream, so such changes are detected by the oid and xmin of its catalogue rows.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefu
 from lowwater_extractor.sources.postgres.catalogue import CatalogueTable, DatabaseCatalogue
 from lowwater_extractor.sources.postgres.config import PostgresConfig
 
-#: each one is locked until the statement's end, and a server has room for some thousands of locks
+#: every table is locked until the end of the statement, and the lock table has room for some thousands of locks
 TABLES_PER_STATEMENT = 500
 
-#: another table may have its name now, which is in the publication already
+#: the table was renamed or dropped; DuplicateObject: another published table has its name now
 _RENAMED = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedObject, psycopg.errors.DuplicateObject)
 
 _PUBLISHED = """
 SELECT c.oid, n.nspname, c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
 JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s"""
 
-#: through JSON, because not every version has every column
+#: columns that not every server version has are read through JSON
 _PUBLICATIONS = """
 SELECT p.pubname::text, p.oid, p.xmin::text, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete,
        p.pubtruncate, coalesce(to_jsonb(p) ->> 'pubgencols', 'n') IN ('n', 'false')
@@ -48,7 +48,7 @@ JOIN pg_namespace n ON n.oid = s.pnnspid WHERE p.pubname = ANY(%s)"""
 class Publication(NamedTuple):
     name: str
     oid: int
-    #: another one after every change of its settings
+    #: xmin: changes with every change of the settings
     version: str
     has_all_tables: bool
     via_root: bool
@@ -66,7 +66,7 @@ class Publications:
         self._catalogue = catalogue
         self.main = config.publication_of(source)
         self.inserts = f"{self.main}_inserts"
-        #: those that the log is read under, by name: another one of the same name began later
+        #: oids by name of the publications that the log is read with: a recreated publication has another oid
         self.known: dict[str, int] = {}
 
     @property
@@ -76,9 +76,10 @@ class Publications:
     # -- at the start --------------------------------------------------------------------------------------
 
     def ensure(self, tables: Sequence[CatalogueTable], known: Mapping[str, int] | None = None) -> None:
-        """Both are there from the beginning: one that is younger than the log that is read cannot be named.
+        """Create and check the publications. Both are created at the start of capture, because the server cannot decode
+        log that is older than a publication that START_REPLICATION names.
 
-        `known`: those that the log was read under up to now; None where capture begins.
+        `known`: oids by name of the publications that the log was read with; None at the start of capture.
         """
         if known is not None:
             self.known = dict(known)
@@ -102,9 +103,9 @@ class Publications:
         return {self.main: "insert, update, delete, truncate", self.inserts: "insert, truncate"}
 
     def keep_to(self, tables: Sequence[CatalogueTable], stay: Set[int] = frozenset()) -> bool:
-        """Whether something had to be changed. Of tables that inherit, each is in it by itself.
+        """Add and drop tables so that the publications match `tables`. Return whether anything was changed.
 
-        `stay`: oids of other tables, which are left where they are.
+        Child tables of inheritance are added individually (ONLY). `stay`: oids of tables that are not dropped.
         """
         is_changed = False
         for name, has_identity in ((self.main, True), (self.inserts, False)):
@@ -130,14 +131,14 @@ class Publications:
             if not isinstance(error.__cause__, _RENAMED):
                 raise
             raise SourceLostError(
-                f"tables were renamed or dropped while a publication was kept to them: {error.what}",
+                f"tables were renamed or dropped while a publication was altered: {error.what}",
                 source=self._source,
                 hint="it is tried again",
             ) from error.__cause__
 
     @contextmanager
     def without_waiting(self) -> Iterator[None]:
-        """The stream goes on: a table that somebody has locked is put in or taken out a little later."""
+        """Use a short lock timeout, so that a locked table does not block the stream. The caller tries again later."""
         self._catalogue.ask("SET lock_timeout = '100ms'")
         try:
             yield
@@ -150,24 +151,24 @@ class Publications:
         return [Publication(*row) for row in self._catalogue.ask(_PUBLICATIONS, self.names)]
 
     def check_there(self) -> None:
-        """A server of version 18 passes over a publication that is gone, and sends nothing."""
+        """Raise LogGapError if a publication is missing or was recreated. PostgreSQL 18 ignores missing ones."""
         oids = {found.name: found.oid for found in self.there()}
         missing = [name for name in self.names if name not in oids]
         if missing:
             raise self._unpublished(f"publication {', '.join(missing)} was dropped")
         others = [name for name, oid in self.known.items() if oids.get(name, oid) != oid]
         if others:
-            raise self._unpublished(f"publication {', '.join(others)} was dropped and made anew")
+            raise self._unpublished(f"publication {', '.join(others)} was dropped and recreated")
 
     def _unpublished(self, what: str) -> LogGapError:
         return LogGapError(
-            f"{what}: what was written since may not have been captured",
+            f"{what}: changes since then may not have been captured",
             source=self._source,
-            hint="reset the source's position: publication and slot are made anew and its tables copied anew",
+            hint="reset the source's position: publication and slot are recreated and its tables copied again",
         )
 
     def check_settings(self, tables: Sequence[CatalogueTable]) -> list[Publication]:
-        """What it sends of the tables: every row, every column, every change."""
+        """Raise unless the publications send every row, column and change of the tables. Return the publications."""
         oids = None if self._config.manage_publication else [table.oid for table in tables]
         has_parts = self._config.manage_publication or any(table.kind == "p" for table in tables)
         found = self.there()
@@ -177,7 +178,7 @@ class Publications:
         if filtered:
             table, what = filtered[0]
             raise LogGapError(
-                f"publication {', '.join(self.names)} has {what} for {table}: what it hides is not captured",
+                f"publication {', '.join(self.names)} has {what} for {table}: rows or columns are not captured",
                 source=self._source,
                 hint=f"ALTER PUBLICATION … DROP TABLE {table}, and ADD TABLE without it; then resume the source: the "
                 "table is copied again. To hide columns, use the source's `columns` rules",
@@ -204,7 +205,7 @@ class Publications:
         )
 
     def schemas(self) -> set[str]:
-        """Those of which every table is in it."""
+        """Return the schemas that are published with all their tables."""
         if self._config.manage_publication or self._catalogue.connection.info.server_version < 150_000:
             return set()
         return {name for (name,) in self._catalogue.ask(_SCHEMAS, self.names)}
@@ -224,5 +225,5 @@ class Publications:
 
 
 def is_passing(error: SourceLostError) -> bool:
-    """Somebody else has a lock on a table for longer than we wait, or has renamed or dropped it since it was seen."""
+    """Whether a table was locked longer than the lock timeout, or was renamed or dropped: worth another try."""
     return isinstance(error.__cause__, (psycopg.errors.LockNotAvailable, *_RENAMED))

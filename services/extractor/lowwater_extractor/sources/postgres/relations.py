@@ -1,8 +1,8 @@
-"""Relations as the stream names them: each is a table version with an encoder, and rows are read by code made for it.
+"""Converts relation messages to table versions with an encoder and generated code that reads their rows.
 
-A relation message comes before the first change of a new shape, in the transaction that has it: so a version begins
-at the right place by itself. What the message does not say (what a user's own type is, how many dimensions an array
-has, the key of a table whose identity is the full row) is asked of the catalogue.
+The server sends a relation message before the first change with a new set of columns, in the same transaction, so a
+table version starts at the correct position. Properties that the message lacks (definitions of user-defined types,
+array dimensions, the primary key of a table with REPLICA IDENTITY FULL) are queried from the catalogue.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from lowwater_extractor.sources.postgres.wire.text_values import Convert
 
 _SIZE = struct.Struct(">I").unpack_from
 _TEXT, _NULL, _UNCHANGED = b"tnu"
-#: what reading a text that is not of its type can raise
+#: raised by converters for text that is not valid for the type
 _ERRORS = (CodecError, ValueError, ArithmeticError, IndexError)
 
-#: so long at a time; the server must hear of us meanwhile
+#: limit of one wait: longer ones would delay status updates to the server
 VISIBLE_SECONDS_MAX = 10.0
 
-#: (message, place of the tuple, places of columns that the log did not carry) → values, place behind the tuple
+#: (message, offset of the tuple, output: indexes of unchanged TOAST columns) → values, offset after the tuple
 ReadRow = Callable[[bytes, int, list[int]], tuple[list[Any], int]]
 
 
 class Catalogue(Protocol):
-    """What is asked beside the stream."""
+    """Queries of the database's catalogue."""
 
     def type(self, oid: int) -> PgType: ...
 
     def is_visible(self, xid: int) -> bool:
-        """Whether what is asked here knows of what this transaction has done."""
+        """Whether catalogue queries see the changes of this transaction."""
         ...
 
     def dimensions(self, relation: int) -> dict[str, int]:
-        """Of its array columns."""
+        """Return the declared dimensions of array columns by name."""
         ...
 
     def primary_key(self, relation: int) -> tuple[str, ...]: ...
 
 
 def _compile(converts: list[Convert], names: list[str], source: str, where: str, *, whole: bool) -> ReadRow:
-    """Unrolled: a loop with a look-up for each value takes twice as long.
+    """Generate an unrolled row reader: a loop over the columns takes twice as long.
 
-    `whole`: a row in which nothing may be left out as unchanged.
+    `whole`: the row must have all values; an unchanged TOAST value raises LogUnknownError.
     """
     lines = [
         f"    if m[p] << 8 | m[p + 1] != {len(converts)}:",
@@ -89,14 +89,14 @@ def _compile(converts: list[Convert], names: list[str], source: str, where: str,
 
     def lacks(place: int) -> LogUnknownError:
         return LogUnknownError(
-            f"a row of {where} that must be whole has no value of {names[place]}: the log says it is unchanged",
+            f"a row of {where} that must be complete has no value for {names[place]}: the log has it as unchanged",
             source=source,
             thread=1,
             hint="report it with the server's version; nothing after this was captured",
         )
 
     def explain(m: bytes, at: int, error: Exception) -> Exception:
-        """Which column it was: looked for only once it has gone wrong. The value stays out of the message."""
+        """Find the column that failed. The message does not contain the value."""
         at += 2
         for name, convert in zip(names, converts, strict=True):
             if m[at] != _TEXT:
@@ -106,7 +106,7 @@ def _compile(converts: list[Convert], names: list[str], source: str, where: str,
             try:
                 convert(m[at + 5 : end])
             except _ERRORS as cause:
-                what = cause.what if isinstance(cause, CodecError) else "its text does not read as its type"
+                what = cause.what if isinstance(cause, CodecError) else "its text is not valid for its type"
                 hint = (isinstance(cause, CodecError) and cause.hint) or "capture the column `as_text`, and report it"
                 return CodecError(f"{where}.{name}: {what}", source=source, thread=1, hint=hint)
             at = end
@@ -114,7 +114,7 @@ def _compile(converts: list[Convert], names: list[str], source: str, where: str,
 
     scope: dict[str, Any] = {"S": _SIZE, "wrong": wrong, "lacks": lacks, "explain": explain, "ERRORS": _ERRORS}
     scope |= {f"c{i}": c for i, c in enumerate(converts)}
-    # built from numbers only: no name of a table or column gets into it
+    # the code is built from numbers only, never from names of tables or columns
     exec("\n".join(body), scope)
     read: ReadRow = scope["read"]
     return read
@@ -122,27 +122,27 @@ def _compile(converts: list[Convert], names: list[str], source: str, where: str,
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table version that changes come for."""
+    """A table version with the readers and encoders of its changes."""
 
     table: TableSchema
     encoder: TableEncoder
-    #: of a new row in an update, which may lack what is unchanged
+    #: reads the new row of an update, which may omit unchanged TOAST values
     read: ReadRow
-    #: of all other rows
+    #: reads all other rows
     read_whole: ReadRow
     header: bytes
-    #: of a whole row
+    #: encodes the insert of a complete row
     encode_insert: WholeRow
 
     def insert(self, m: bytes, at: int, ts_us: int) -> Frame:
-        """`at`: behind the relation's oid."""
+        """`at`: offset after the relation's oid."""
         row, _ = self.read_whole(m, at + 1, [])
         return self.encoder.header, self.encoder.insert(row, ts_us)
 
     def update(self, m: bytes, at: int, ts_us: int) -> Frame:
         before: list[Any] | None = None
         missing: list[int] = []
-        # K: the key as it was, where it changed or lies out of line; O: the whole row as it was
+        # K: the old key, sent if it changed or is stored out of line; O: the complete old row
         if m[at] in (0x4B, 0x4F):
             before, at = self.read_whole(m, at + 1, [])
         after, _ = self.read(m, at + 1, missing)
@@ -151,8 +151,8 @@ class Relation:
         if before is not None:
             for place in missing:
                 after[place] = before[place]
-            # what was left out is no null: the old row may be a key only, also of a partition with less identity than
-            # its table
+            # a value that is still None here is not NULL but unknown: the old row may contain the key only, also for a
+            # partition with less replica identity than its table
             missing = [place for place in missing if after[place] is None]
         names = [self.table.columns[place].name for place in missing]
         if any(name in self.table.key for name in names):
@@ -160,7 +160,7 @@ class Relation:
                 f"an update of {self.table.full_name} without the value of its key ({', '.join(names)})",
                 source=self.table.source,
                 thread=1,
-                hint="report it with the server's version; REPLICA IDENTITY FULL for the table has it written",
+                hint="report it with the server's version; REPLICA IDENTITY FULL for the table avoids it",
             )
         return self.encoder.header, self.encoder.body("u", before, after, ts_us, names)
 
@@ -173,20 +173,23 @@ class Relation:
 
 
 def wait_until_visible(catalogue: Catalogue, xid: int, source: str) -> None:
-    """With a synchronous standby a transaction is in the log before others see it."""
+    """Wait until a decoded transaction is visible: with a synchronous standby it is decoded before it is visible.
+
+    Raises SourceLostError after VISIBLE_SECONDS_MAX.
+    """
     deadline = time.monotonic() + VISIBLE_SECONDS_MAX
     while not catalogue.is_visible(xid):
         if time.monotonic() > deadline:
             raise SourceLostError(
-                f"transaction {xid} has committed, but nobody can see yet what it did to a table",
+                f"transaction {xid} has committed, but its changes are not visible yet",
                 source=source,
-                hint="it waits for a synchronous standby: is that up? it is tried again",
+                hint="it waits for a synchronous standby: is the standby up? it is tried again",
             )
         time.sleep(0.02)
 
 
 class RelationMaker:
-    """`is_wanted`: of a table's full name. A publication may have more than the source is to capture."""
+    """Creates relations. `is_wanted` gets a table's full name: a publication may have more tables than the source."""
 
     def __init__(
         self, source: str, catalogue: Catalogue, encoders: Encoders, as_text: frozenset[str],
@@ -198,13 +201,13 @@ class RelationMaker:
         self._encoders = encoders
         self._as_text = as_text
         self._made: dict[RelationMessage, Relation] = {}
-        #: each table's last version
+        #: last version by table
         self.seen: dict[str, TableSchema] = SeenVersions()
 
     def relation(self, message: RelationMessage, xid: int) -> Relation | None:
-        """The server sends a message again after every reconnect and invalidation: mostly it says nothing new.
+        """Return the relation for a message, None if the table is not captured. `xid`: the message's transaction.
 
-        `xid`: the transaction that it came in. None: it is not to be captured.
+        The server repeats messages after reconnects and cache invalidations, so most of them are already known.
         """
         if not self._is_wanted(f"{message.namespace}.{message.name}"):
             return None
@@ -243,6 +246,6 @@ class RelationMaker:
     def _key(self, message: RelationMessage) -> tuple[str, ...]:
         if message.identity == "f":
             key = self._catalogue.primary_key(message.oid)
-            # asked now, of a change that may be old: a key of columns that were not there yet is none
+            # this is the current key, but the change may be older: ignore a key with columns that did not exist yet
             return key if set(key) <= {column.name for column in message.columns} else ()
         return tuple(column.name for column in message.columns if column.is_key)

@@ -1,4 +1,4 @@
-"""Publications, the slot and the lock of a source: made where they are missing, checked where they are there."""
+"""Publications, slot and lock of a source: created if missing, checked if they exist."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _OLDEST = """
 SELECT pid, xact_start FROM pg_stat_activity
 WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1"""
 
-#: a slot is made once all transactions that are running have ended: so long it is waited for at a time
+#: a slot is created once all running transactions have ended: how long one attempt waits
 SLOT_SECONDS_MAX = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    #: None of one that is still being made, and of some that are lost
+    #: None for a slot that is still being created, and for some invalidated slots
     confirmed: Lsn | None
     active_pid: int | None
     is_lost: bool
@@ -53,7 +53,7 @@ class Setup:
     # -- lock --------------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Held by the catalogue's connection, for as long as that lives."""
+        """Take an advisory lock, held until the catalogue's connection is closed."""
         name = f"lowwater:{self.slot}"
         ((locked,),) = self._catalogue.ask(_LOCK, name)
         if not locked and self._config.when_locked == "take_over":
@@ -68,13 +68,13 @@ class Setup:
             raise error(
                 "another extractor holds this source's lock",
                 source=self._source,
-                hint="it ends by itself once it is fenced; `when_locked` says what to do: stop, wait or take_over",
+                hint="it stops automatically once it is fenced; `when_locked` sets what to do: stop, wait or take_over",
             )
 
     # -- tables ------------------------------------------------------------------------------------------
 
     def tables(self) -> list[CatalogueTable]:
-        """Those that the config names; raises where one cannot be captured."""
+        """Return the configured tables. Raises if one is missing or cannot be captured."""
         found = self.wanted()
         names = {table.name for table in found}
         missing = [name for name in self._config.tables if not name.endswith(".*") and name not in names]
@@ -90,7 +90,7 @@ class Setup:
         return found
 
     def wanted(self, oids: Sequence[int] | None = None) -> list[CatalogueTable]:
-        """All that the config names now, or those of them with these oids."""
+        """Return the tables that match the config, only those with these oids if given."""
         return [table for table in self._catalogue.tables(oids) if is_wanted(self._config.tables, table.name)]
 
     def can_be_captured(self, table: CatalogueTable) -> bool:
@@ -98,7 +98,7 @@ class Setup:
 
     def without_identity(self, tables: Sequence[str]) -> StartRefusedError:
         return StartRefusedError(
-            f"updates and deletes of {', '.join(tables)} cannot be told: no primary key, no replica identity",
+            f"updates and deletes of {', '.join(tables)} cannot be captured: no primary key, no replica identity",
             source=self._source,
             hint="add a primary key, or ALTER TABLE … REPLICA IDENTITY FULL, or set without_key: insert_only",
         )
@@ -112,14 +112,14 @@ class Setup:
         plugin, is_here, confirmed, wal_status, pid = rows[0]
         if plugin != "pgoutput" or not is_here:
             raise SourceError(
-                f"slot {self.slot} is another's: plugin {plugin}",
+                f"slot {self.slot} belongs to another database or plugin: plugin {plugin}",
                 source=self._source,
                 hint="give this source another `slot`",
             )
         return SlotState(parse_lsn(confirmed) if confirmed else None, pid, wal_status == "lost")
 
     def create_slot(self) -> Lsn:
-        """Every transaction that commits behind the place that this returns comes whole."""
+        """Create the slot and return its consistent point: transactions that commit after it are decoded completely."""
         connection = connect_replication(self._config, self._source)
         try:
             version = connection.info.server_version
@@ -146,34 +146,34 @@ class Setup:
         return SourceLostError(
             f"slot {self.slot} waits for the transactions that are running{oldest}",
             source=self._source,
-            hint="it is tried again; end the transaction if it was forgotten",
+            hint="it is tried again; end the transaction if it was left open by mistake",
         )
 
     def _check_encoding(self) -> None:
         ((encoding,),) = self._catalogue.ask("SHOW server_encoding")
         if encoding == "SQL_ASCII":
             raise StartRefusedError(
-                "the database's encoding is SQL_ASCII: nobody knows what its texts mean",
+                "the database's encoding is SQL_ASCII: the encoding of its texts is unknown",
                 source=self._source,
-                hint="move it to a database with an encoding, UTF8 say",
+                hint="move it to a database with an encoding, for example UTF8",
             )
 
     def _check_level(self) -> None:
         ((level,),) = self._catalogue.ask("SHOW wal_level")
         if level != "logical":
             raise StartRefusedError(
-                f"the server's wal_level is {level}: its log does not tell what changed",
+                f"the server's wal_level is {level}: its log cannot be decoded",
                 source=self._source,
                 hint="ALTER SYSTEM SET wal_level = logical; and restart the server; then resume the source",
             )
 
     def start(self, resume: Lsn | None) -> Lsn:
-        """Where reading begins, at or before `resume`; the slot is made where capture begins."""
+        """Return the LSN that reading starts at, at or before `resume`. Without `resume` the slot is created."""
         state = self._slot()
         if state is not None and state.active_pid and self._config.when_locked == "take_over":
             self._catalogue.ask("SELECT pg_terminate_backend(%s, 10000)", state.active_pid)
         if state is not None and resume is None:
-            # nothing of it was ever captured, or what was is forgotten: capture begins now
+            # there is no stored position (first start or reset): capture starts now, with a new slot
             self._catalogue.ask("SELECT pg_drop_replication_slot(%s)", self.slot)
             state = None
         if resume is None:
@@ -184,7 +184,7 @@ class Setup:
         return self._check_slot(state, resume)
 
     def _check_end(self, resume: Lsn) -> None:
-        """Only what is on disk is sent: a log that ends before it is another one."""
+        """Raise if the log ends before `resume`: the server sends only flushed WAL, so this is a different log."""
         ((end,),) = self._catalogue.ask("SELECT pg_current_wal_insert_lsn()::text")
         if parse_lsn(end) < resume:
             raise IncarnationError(
@@ -192,23 +192,22 @@ class Setup:
                 source=self._source,
                 thread=1,
                 position=format_lsn(resume),
-                hint="the server was restored from files of an earlier time: reset the source, and its tables are "
-                "copied again",
+                hint="the server was restored from an older backup: reset the source, and its tables are copied again",
             )
 
     def _check_slot(self, state: SlotState | None, resume: Lsn) -> Lsn:
-        """What the slot holds still, from where on: usually a little more than is needed."""
+        """Return the slot's confirmed LSN. Raises LogGapError if the slot no longer has the log from `resume` on."""
         if state is None:
             self._check_level()
-            what = f"slot {self.slot} is gone, and with it the log behind {format_lsn(resume)}"
-            hint = "reset the source's position: a new slot is made and its tables are copied anew"
+            what = f"slot {self.slot} does not exist, so the log after {format_lsn(resume)} is lost"
+            hint = "reset the source's position: a new slot is created and its tables are copied again"
         elif state.is_lost or state.confirmed is None:
             what = f"slot {self.slot} is invalidated: the server has removed log that was not captured"
-            hint = "raise max_slot_wal_keep_size; then reset the source's position: its tables are copied anew"
+            hint = "raise max_slot_wal_keep_size; then reset the source's position: its tables are copied again"
         elif state.confirmed > resume:
             moved = format_lsn(state.confirmed)
-            what = f"slot {self.slot} was moved on to {moved}, the position is {format_lsn(resume)}"
-            hint = "another reader used the slot: reset the source's position, its tables are copied anew"
+            what = f"slot {self.slot} was advanced to {moved}, the position is {format_lsn(resume)}"
+            hint = "another reader used the slot: reset the source's position, its tables are copied again"
         else:
             return state.confirmed
         raise LogGapError(what, source=self._source, position=format_lsn(resume), hint=hint)

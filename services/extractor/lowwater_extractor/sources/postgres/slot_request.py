@@ -1,4 +1,4 @@
-"""A slot that is asked for: the server makes it once every transaction that was running has ended."""
+"""Creates a replication slot without blocking. The server creates it once all running transactions have ended."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lowwater.errors import SourceError, SourceLostError
 from lowwater_extractor.sources.postgres.connect import named_errors
 from lowwater_extractor.sources.postgres.wire.lsn import Lsn, parse_lsn
 
-#: classes of SQLSTATE after which the server can come back
+#: SQLSTATE classes of temporary failures
 _PASSING = ("57", "08")
 
 
 class MadeSlot(NamedTuple):
-    #: what commits behind it comes whole
+    #: the consistent point: every transaction that commits after it is decoded completely
     point: Lsn
-    #: empty, unless it was to be exported
+    #: name of the exported snapshot; empty without export
     snapshot: str
 
 
 class SlotRequest:
-    """`connection` speaks the replication protocol. Nothing here waits: `made` is asked now and then."""
+    """Sends `command` over a replication connection. Nothing here blocks: the caller polls `made`."""
 
     def __init__(self, connection: psycopg.Connection[Any], source: str, command: sql.Composed) -> None:
         self._pg = connection.pgconn
@@ -33,6 +33,7 @@ class SlotRequest:
             self._pg.send_query(command.as_string(connection).encode())
 
     def made(self) -> MadeSlot | None:
+        """Return the slot, or None while the server is still creating it. Raises SourceError if the server refuses."""
         with named_errors(self._source, "make a slot"):
             self._pg.consume_input()
             if self._pg.is_busy():
@@ -54,7 +55,7 @@ class SlotRequest:
         )
 
     def cancel(self) -> None:
-        """Else the server's process would go on waiting, and make a slot that nobody reads."""
-        # a server that is not there any more does not wait either
+        """Cancel the command. Otherwise the walsender keeps waiting and creates a slot that is never read."""
+        # a lost connection has nothing to cancel
         with suppress(psycopg.Error):
             self._pg.get_cancel().cancel()

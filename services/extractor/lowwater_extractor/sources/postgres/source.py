@@ -29,7 +29,7 @@ from lowwater_extractor.sources.postgres.stream import PostgresStream
 
 
 class Postgres:
-    """One database as a source; exactly one thread."""
+    """A source that captures one PostgreSQL database. It has exactly one thread."""
 
     kind: ClassVar[str] = "postgres"
     config_model: ClassVar[type[BaseModel]] = PostgresConfig
@@ -43,7 +43,7 @@ class Postgres:
         return self.config.mode == "incremental"
 
     def incarnation(self) -> str:
-        """System, timeline and database: of a promoted standby or a restored backup the timeline is another."""
+        """System identifier, timeline and database oid. Promotion and point-in-time recovery change the timeline."""
         if not self.config.has_log:
             return identity(self.config, self.name)
         connection = connect_replication(self.config, self.name)
@@ -101,7 +101,7 @@ class Postgres:
         return NoView(self.name, tables) if self._is_incremental else SnapshotView(self.config, self.name, tables)
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
-        # Arrow and its driver are for those who copy
+        # imported here because only processes that copy tables need Arrow and ADBC
         from lowwater_extractor.sources.postgres.snapshot.copy_columns import read_planned
 
         return read_planned(self.config, self.name, chunk, avro, rules)

@@ -1,14 +1,16 @@
-"""The stream of one PostgreSQL database: whole committed transactions in the order of their commits' end.
+"""The stream of one PostgreSQL database: whole committed transactions in order of their commit's end LSN.
 
-**Marks.** The log is decoded in its own order, so the end of the last commit that came is a mark: nothing that
-commits before it is still to come. So is a keepalive's `walEnd`: all before it has been decoded and sent. It is not
-taken in the middle of a transaction. Both are also what is acknowledged, once Kafka holds it.
+**Marks.** The server decodes the log in commit order, so the end LSN of the last received commit is a mark: no
+transaction with a lower commit LSN follows. The `walEnd` of a keepalive is also a mark, because the server has decoded
+and sent everything before it; it is ignored in the middle of a transaction. The slot is advanced to these positions
+once they are durable in Kafka.
 
-**What the log does not tell** is looked for in the catalogue after transactions have come and before they are handed
-over (`watch.py`): whatever was done before one of them committed is known by then, and said in front of it.
+**Changes that are not in the log**, such as DDL, are detected by a query of the catalogue, which runs after
+transactions are received and before they are returned by `poll` (`watch.py`). Tables that became stale before one of
+these transactions committed are reported with or before that transaction.
 
-**A lost connection** ends the session, and the next begins at the position that Kafka holds: there is one way to
-start. What was read of transactions that had not committed comes again.
+**A lost connection** ends the session. The next session starts at the position stored in Kafka, and transactions that
+had not committed are received again.
 """
 
 from __future__ import annotations
@@ -36,28 +38,29 @@ from lowwater_extractor.sources.postgres.wire.replication import Replication
 from lowwater_extractor.spill import SpillSpace
 
 FIGURES_SECONDS = 5.0
-#: so many times `read_bytes` are read while transactions wait for the catalogue
+#: reads of `read_bytes` each that are allowed while transactions wait for the catalogue query
 READS_MAX = 3
-#: a commit ends at least a record's header after the last one: so many orders right after a mark are never a commit's
+#: the next commit ends at least one WAL record header after a mark: the orders of the major directly after the mark,
+#: this many, never belong to a commit
 FREE_ORDERS = 1 << 32
 
 _FIGURES = """
 SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, restart_lsn::text, wal_status,
        pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::int8
 FROM pg_replication_slots WHERE slot_name = %s"""
-#: not transactional: it is in the log at once, and needs no transaction id
+#: not transactional: it is written to the log immediately and assigns no transaction id
 _HEARTBEAT = "SELECT pg_logical_emit_message(false, 'lowwater', 'heartbeat')"
 
 _KEEPALIVE = 0x6B
 
 
 class _Waiting(NamedTuple):
-    """Transactions that have come, until the catalogue has been looked at."""
+    """Received transactions that are held back until a catalogue query covers them."""
 
     transactions: list[SourceTransaction]
-    #: everything that commits up to here is among them, or was handed over before
+    #: every transaction that committed up to this LSN is in `transactions` or was returned before
     read_to: int
-    #: the same of this session's reading
+    #: up to where this session has read the log
     log_read_to: int
     since: float
 
@@ -73,7 +76,7 @@ class PostgresStream:
         resume: Resume | None,
         begin: Lsn,
     ) -> None:
-        """`begin`: where the log is read from; `resume`: up to where it was read before, if it was."""
+        """`begin`: the LSN that reading starts at; `resume`: the stored position, None at the first start."""
         self._config = config
         self._source = source
         self._catalogue = catalogue
@@ -100,14 +103,14 @@ class PostgresStream:
         self.seen = maker.seen
         tick = self._replication.status
         self._assembler = Assembler(source, maker.relation, self._space, config.spill_bytes_max, tick)
-        #: everything that commits up to here has come; is it handed over, too, the resume says so
+        #: every transaction that committed up to this LSN was received; those up to `_resume.lsn` were returned
         self._read_to: int = self._resume.lsn
-        #: the same of this session, which begins to read a little before that
+        #: the same for this session, which starts to read at `begin`, before the stored position
         self._log_read_to: int = begin
         self._waiting: _Waiting | None = None
         self._reads = 0
         self._is_empty = False
-        #: where the server's log ended when it was asked last
+        #: the end of the server's log at the last query
         self._server_end = U64_MAX
         now = time.monotonic()
         self._heartbeat_at = now
@@ -116,7 +119,7 @@ class PostgresStream:
 
     def poll(self, held: frozenset[int]) -> Polled:
         if self._announce:
-            # the position that capture begins at is durable before anything is read
+            # the first poll returns only the start position, so that it is durable before anything is read
             self._announce = False
             return self._polled()
         if THREAD not in held and self._reads < READS_MAX:
@@ -136,7 +139,7 @@ class PostgresStream:
         return Polled(found, {THREAD: mark}, notes=self._watch.notes(), stale=self._watch.stale.found)
 
     def _looked_at(self) -> list[SourceTransaction]:
-        """Transactions whose doings the last look at the catalogue shows; the resume is moved after them."""
+        """Return the transactions that the last catalogue query covers, and advance the position past them."""
         waiting = self._waiting
         if waiting is None:
             came, self._assembler.committed = self._assembler.committed, []
@@ -154,11 +157,11 @@ class PostgresStream:
     def _wait(self, waiting: _Waiting) -> None:
         self._waiting = waiting
         if time.monotonic() - waiting.since > VISIBLE_SECONDS_MAX:
-            # raises if it is still so
+            # raises if the transaction is still not visible
             wait_until_visible(self._catalogue, int(waiting.transactions[-1].txid), self._source)
 
     def _read(self) -> None:
-        """What has come, up to a limit."""
+        """Read and decode available messages, up to `read_bytes`."""
         self._reads += self._waiting is not None
         found, self._is_empty = self._replication.receive(self._config.read_bytes)
         self._assembler.feed_all(found, self._not_data)
@@ -188,7 +191,7 @@ class PostgresStream:
             self._asked_at = now
             ((end,),) = self._catalogue.ask("SELECT pg_current_wal_flush_lsn()::text")
             self._server_end = parse_lsn(end)
-            # it says by itself only now and then how far it has sent
+            # without a request the server rarely sends a keepalive with its position
             self._replication.status(now=True, wants_reply=True)
         if now - self._heartbeat_at >= self._config.heartbeat_seconds:
             self._heartbeat_at = now
@@ -206,7 +209,7 @@ class PostgresStream:
         if wal_status == "lost":
             raise LogGapError(
                 f"slot {self._slot} was invalidated", source=self._source,
-                hint="raise max_slot_wal_keep_size; reset the source's position, its tables are copied anew",
+                hint="raise max_slot_wal_keep_size; reset the source's position, its tables are copied again",
             )  # fmt: skip
         metrics.RETAINED_BYTES.labels(self._source).set(retained)
         metrics.LAG_BYTES.labels(self._source).set(lag)
@@ -215,7 +218,7 @@ class PostgresStream:
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
         confirmed = Resume.unpack(resumes[THREAD]).lsn
-        # until it is known to be the same log, nothing of it is let go
+        # the slot is not advanced until the log is known to be the one that was read before
         if self._same.is_passed and confirmed > self._replication.confirmed:
             self._replication.confirmed = confirmed
             self._replication.status()

@@ -1,4 +1,4 @@
-"""The changes of a transaction that is too large for memory, or is still running: kept as they came, on disk."""
+"""Buffers the undecoded changes of streamed transactions, on disk once they are large."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lowwater_extractor.spill import Rows
 
 @dataclass
 class Streamed:
-    """A transaction that is still running."""
+    """A streamed transaction that has not committed yet."""
 
     rows: Rows
-    #: a shape that is not committed yet counts in here only
+    #: relation messages received in this transaction: they apply to it alone until it commits
     shapes: list[RelationMessage] = field(default_factory=list)
     by_oid: dict[bytes, int] = field(default_factory=dict)
-    #: how many changes of a subtransaction have a shape; the number, subxid << 32 | shape, stands beside each row
+    #: changes by number = subxid << 32 | index in `shapes`; the number is stored with each row
     counts: dict[int, int] = field(default_factory=dict)
     aborted: set[int] = field(default_factory=set)
 
@@ -31,14 +31,14 @@ class Streamed:
 
 
 class StreamedChanges:
-    """Decoded at each iteration: a large transaction is never in memory as a whole."""
+    """The changes of a committed streamed transaction. Each iteration decodes them in pieces, never all in memory."""
 
     def __init__(
         self, streamed: Streamed, relations: Mapping[int, Relation], ts_us: int, place: str, tick: Callable[[], None]
     ) -> None:
-        """`place`: of its commit, for errors."""
+        """`place`: the end LSN of the commit, for errors."""
         self._streamed = streamed
-        #: by the shape's number, without those that are not wanted
+        #: by index in `shapes`, without tables that are not captured
         self._relations = relations
         self._ts_us = ts_us
         self._place = place
@@ -47,7 +47,7 @@ class StreamedChanges:
     def __iter__(self) -> Iterator[Frame]:
         aborted, relations = self._streamed.aborted, self._relations
         for rows, numbers in self._streamed.rows:
-            # it may take minutes to publish: the server must hear of us meanwhile
+            # publishing may take minutes: send status updates before wal_sender_timeout
             self._tick()
             for row, number in zip(rows, numbers, strict=True):
                 if number >> 32 not in aborted and (relation := relations.get(number & 0xFFFFFFFF)):
@@ -62,7 +62,7 @@ class StreamedChanges:
 
 
 def _frame(relation: Relation, m: bytes, ts_us: int) -> Frame:
-    """`m`: a change from its letter on, without the subtransaction's id."""
+    """`m`: a change message, starting at its type, without the subtransaction's xid."""
     match m[0]:
         case 0x49:
             return relation.insert(m, 5, ts_us)

@@ -1,4 +1,4 @@
-"""What a PostgreSQL type becomes. `docs/postgres.md` has this as a table."""
+"""Maps PostgreSQL types to published types. `docs/postgres.md` has the table."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lowwater.codec.table import ColumnKind, Type
 from lowwater_extractor.sources.postgres.wire import text_values as tv
 from lowwater_extractor.sources.postgres.wire.text_values import Convert
 
-#: beyond this Parquet readers know no decimal: the value stays text
+#: Parquet readers support no wider decimals: such values are captured as text
 DECIMAL_DIGITS_MAX = 76
-#: types below this oid are PostgreSQL's own, and the same in every database
+#: types below this oid are built in and the same in every database
 FIRST_USER_OID = 16_384
 
 _TEXT: Convert = bytes
@@ -40,32 +40,32 @@ _SIMPLE: dict[str, tuple[Type, Convert]] = {
 
 @dataclass(frozen=True, slots=True)
 class PgType:
-    """A row of pg_type, with domains already taken down to what they are made of."""
+    """A row of pg_type, with domains resolved to their base type."""
 
     oid: int
     name: str
-    #: of an array: what its items are
+    #: element type of an array
     item: PgType | None = None
     delimiter: str = ","
-    #: of a domain: the modifier and the dimensions that it fixes
+    #: modifier and dimensions that a domain declares
     typmod: int = -1
     dimensions: int = 0
-    #: False of one that the catalogue does not show: it was dropped, or is not visible yet
+    #: False if the catalogue does not have it: it was dropped, or is not visible yet
     is_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """How a column is published, and how its text becomes a value."""
+    """The published type of a column, and the conversion from its text."""
 
     type: Type
     convert: Convert
-    #: the server's own text, because there is no better type: as it is
+    #: the server's text is published unchanged, because there is no better type
     is_text: bool
 
 
 def _decimal(typmod: int) -> Type | None:
-    """None: any number of digits."""
+    """Return None for numeric without precision, or with more than DECIMAL_DIGITS_MAX digits."""
     if typmod < 4:
         return None
     precision = (typmod - 4) >> 16 & 0xFFFF
@@ -76,7 +76,7 @@ def _decimal(typmod: int) -> Type | None:
 
 
 def column_type(pg: PgType, typmod: int, dimensions: int = 0, *, as_text: bool = False) -> ColumnType:
-    """Everything has a text form, so a type that is not known here is not lost: it is text."""
+    """Return the published type. Types without a mapping are captured as text."""
     if as_text:
         return ColumnType(t.STRING, _TEXT, is_text=True)
     if typmod < 0:

@@ -1,1 +1,1 @@
-"""What the log does not tell, found in the catalogue."""
+"""Detects changes that are not in the log, by querying the catalogue."""

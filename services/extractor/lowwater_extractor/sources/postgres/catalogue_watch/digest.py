@@ -1,4 +1,4 @@
-"""Asks now and then for the numbers that stand for the catalogue of the captured tables, while the stream goes on."""
+"""Periodically queries a digest of the captured tables' catalogue rows, without blocking the stream."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.connect import connect, named_errors
 
 WATCH_SECONDS, WATCH_SECONDS_MAX = 1.0, 10.0
-#: while transactions wait for the answer
+#: the same while transactions wait for the answer
 WAITED_SECONDS, WAITED_SECONDS_MAX = 0.01, 1.0
-#: of the time of one of the server's cores, about
+#: approximate limit for the load on the server, as a share of one core
 SHARE = 0.05
 
 
 class Digest(NamedTuple):
-    """Each is another one after any change."""
+    """Hashes that change with every relevant catalogue change."""
 
-    #: of the tables
+    #: of the tables themselves
     tables: str
-    #: of what counts for all of them: settings of publications, types
+    #: of objects that affect all tables: publication settings, types
     shared: str
 
 
 class Answer(NamedTuple):
     digest: Digest
-    #: the transactions whose doings it has
+    #: the snapshot of the query: transactions that the digest includes
     seen: Seen
 
 
 class DigestAsker:
-    """Over a connection of its own. Where it takes the server long, it is asked less often."""
+    """Queries the digest over a separate connection. The slower the query, the less often it runs."""
 
     def __init__(self, config: PostgresConfig, source: str, publications: Sequence[str]) -> None:
         self._config = config
@@ -46,14 +46,14 @@ class DigestAsker:
         self._publications = publications
         self._connection: psycopg.Connection[Any] | None = None
         self._is_asked = False
-        #: how long the server took last
+        #: duration of the last query on the server
         self._seconds = 0.0
         self._answered_at = -WATCH_SECONDS_MAX
-        #: composite types that columns are of
+        #: oids of the relations of composite types that columns use
         self.composites: set[int] = set()
 
     def poll(self, *, is_waited_for: bool) -> Answer | None:
-        """Never waits; None most of the time."""
+        """Send the query when it is due, and return its answer once it is available. Never blocks."""
         now = time.monotonic()
         if not self._is_asked:
             least, most = WATCH_SECONDS, WATCH_SECONDS_MAX
@@ -65,7 +65,7 @@ class DigestAsker:
         return self._answer(now)
 
     def now(self) -> Answer:
-        """Waits for the answer."""
+        """Run the query and wait for the answer."""
         self._ask()
         while (found := self._answer(time.monotonic())) is None:
             time.sleep(0.001)
@@ -93,7 +93,7 @@ class DigestAsker:
             text = (result.error_message if result else b"no answer").decode().strip()
             raise SourceLostError(f"watch the catalogue: {text}", source=self._source, hint="it is tried again")
         tables, shared, snapshot, seconds = ((result.get_value(0, place) or b"").decode() for place in range(4))
-        # by the server's own time: here much else is done in between
+        # measured by the server: this process does other work between sending and receiving
         self._seconds, self._answered_at = float(seconds or 0), now
         self._is_asked = False
         return Answer(Digest(tables, shared), Seen.parse(snapshot))

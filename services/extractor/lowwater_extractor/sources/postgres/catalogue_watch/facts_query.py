@@ -1,4 +1,4 @@
-"""The facts of tables out of the catalogue's rows alone: nothing here takes a lock on a table, or waits for one."""
+"""Reads table facts from catalogue rows only. These queries take no table locks and never wait for one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from lowwater_extractor.sources.postgres.catalogue_watch.table_facts import (
 )
 from lowwater_extractor.sources.postgres.types import FIRST_USER_OID
 
-#: below a table: attached by which transaction, on the way out or not, and where the rows lie. A partition that was
-#: made as one has columns of the same command as the table itself; of one that is attached, that command writes all
-#: columns again
+#: partitions: the transaction that attached each, whether a detach is pending, and its filenode. A partition made by
+#: CREATE TABLE … PARTITION OF has user and system columns written by the same command; ATTACH PARTITION rewrites the
+#: user columns in a later command
 _PARTS = """
 WITH RECURSIVE parts(root, oid, attached, leaving) AS (
     SELECT i.inhparent, i.inhrelid, i.xmin, i.inhdetachpending FROM pg_inherits i WHERE i.inhparent = ANY(%s::oid[])
@@ -45,8 +45,8 @@ SELECT c.oid, c.relfilenode, coalesce((SELECT max(r.oid) FROM pg_publication_rel
     ON p.oid = r.prpubid WHERE r.prrelid = c.oid AND p.pubname = ANY(%s)), 0)
 FROM pg_class c WHERE c.oid = ANY(%s::oid[])"""
 
-#: all types that the given ones are made of, with themselves. Labels with the transaction that has written them: one
-#: that has its old name again had another one for a time
+#: the given types and all types that they consist of. Enum labels include their xmin, so that a label that was renamed
+#: and renamed back is detected
 _TYPES = """
 WITH RECURSIVE used(oid) AS (
     SELECT unnest(%s::oid[])
@@ -67,8 +67,8 @@ SELECT t.oid, t.typrelid, ARRAY[t.typbasetype, t.typelem]
                  FROM pg_enum e WHERE e.enumtypid = t.oid), '{}')
 FROM used u JOIN pg_type t ON t.oid = u.oid"""
 
-#: of each table one number that stands for all that `read_facts` would look at, the same as long as none of it changes.
-#: hash_record_extended() alone is a sum of its parts: two names that change places would leave the total as it was
+#: one hash per table over everything that `read_facts` reads. hash_record_extended() is hashed once more before it is
+#: summed, because it is linear in its parts: without that, two tables that swap names would leave the sum unchanged
 _PRINTS = """
 WITH RECURSIVE wanted AS MATERIALIZED (
     SELECT c.oid, c.relname, c.relnamespace, c.relkind, c.relreplident, c.relfilenode
@@ -95,7 +95,7 @@ prints(oid, print) AS (
 _BY_TABLE = sql.SQL(
     _PRINTS + " SELECT oid, sum(print)::text FROM prints WHERE oid IN (SELECT oid FROM wanted) GROUP BY oid"
 )
-#: of all tables together; of what counts for all of them; what it shows; and how many seconds the server took
+#: hash of all tables; hash of publications and types; the query's snapshot; the query's duration in seconds
 _DIGEST = sql.SQL(
     _PRINTS
     + """
@@ -115,12 +115,12 @@ _SYSTEM = ["pg_catalog", "information_schema"]
 
 
 class Facts(NamedTuple):
-    """Of one moment."""
+    """Facts read in one snapshot."""
 
     tables: list[TableFacts]
-    #: partitions whose changes are not in the log, and of what table
+    #: (partition, table) for partitions whose changes are not in the log
     unlogged: list[tuple[str, str]]
-    #: composite types that columns are of: their attributes are looked at as well
+    #: oids of the relations of composite types that columns use: the digest includes their attributes
     composites: list[int]
 
 
@@ -130,7 +130,7 @@ def digest_query(patterns: Sequence[str], publications: Sequence[str], composite
 
 
 def prints_query(patterns: Sequence[str], publications: Sequence[str]) -> sql.Composed:
-    """By oid; the digest's number of all tables is made of the same."""
+    """Return a query of the hash per table oid. The digest contains the sum of the same hashes."""
     return _BY_TABLE.format(wanted=_wanted(patterns), publications=sql.Literal(list(publications)))
 
 
@@ -144,7 +144,7 @@ def _wanted(patterns: Sequence[str]) -> sql.Composed:
 
 
 def read_facts(catalogue: DatabaseCatalogue, tables: Sequence[CatalogueTable], publications: Sequence[str]) -> Facts:
-    """`tables`: as the same snapshot has them."""
+    """`tables`: read in the same snapshot."""
     oids = [table.oid for table in tables]
     columns: dict[int, list[tuple[Any, ...]]] = {oid: [] for oid in oids}
     for row in catalogue.ask(_COLUMNS, oids):

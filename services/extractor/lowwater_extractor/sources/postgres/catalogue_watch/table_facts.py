@@ -1,11 +1,11 @@
-"""What a table is, as far as its rows depend on it: by its catalogue now, and as it was when it was last seen.
+"""The catalogue facts that a table's rows depend on: the current ones, and those stored at the last check.
 
-A table is its oid, a column its attnum, a partitioned table the set of its partitions: a name may come to mean another
-one of each. Rows come and go with these, and the log has no word of it. So each table's facts are compared with those
-that were kept, and what differs says whether a copy is needed.
+A table is identified by its oid, a column by its attnum, a partitioned table by the set of its partitions: after DDL
+the same name may refer to a different object. Such DDL changes rows without row changes in the log. Therefore each
+table's facts are compared with the stored ones, and the difference decides whether the table must be copied again.
 
-What is kept of a table is small, a few bytes for each column and partition, and lies beside the source's position: so
-a change is noticed that was made while nobody was reading.
+The stored facts are small, a few bytes per column and partition, and are stored with the source's position. Changes
+made while the extractor was not running are detected as well.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from functools import lru_cache
 
 from lowwater.errors import CodecError
 
-#: of a column that was dropped: its name may come again, with other values
+#: flag of a dropped column: a later column may reuse its name with different values
 _DROPPED = 1
 
 
 def fingerprint(*parts: object, size: int = 6) -> int:
-    """The same in every process."""
+    """Return a hash that is stable across processes."""
     text = "\0".join(map(str, parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=size).digest())
 
@@ -36,18 +36,18 @@ def _column(name: str) -> int:
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
     name: str
-    #: rows that are older than the column have a value in it
+    #: rows older than the column may have a value: default, identity or missing value
     is_filled: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PartFacts:
-    """One node below a partitioned table, with rows of its own or not."""
+    """A partition at any level, with or without its own rows."""
 
     oid: int
-    #: how and when it was attached, and the file that its rows lie in
+    #: attaching transaction, pending detach and filenode
     version: str
-    #: it was empty when it came: made as a partition, not attached later
+    #: created as a partition, so initially empty, not attached later
     is_born: bool
 
     @property
@@ -57,15 +57,15 @@ class PartFacts:
 
 @dataclass(frozen=True, slots=True)
 class TypeFacts:
-    """A type of the users' own that the text of a table's values depends on."""
+    """A user-defined type that the text of a table's values depends on."""
 
-    #: of an enum, by oid: what is added later changes no row
+    #: enum labels by oid; a label that is added later changes no row
     labels: Mapping[int, str] = field(default_factory=dict)
-    #: of all others
+    #: definition of other types
     shape: str = ""
 
     def print(self, last: int | None = None) -> tuple[int, int]:
-        """Of the labels up to `last`, or of all."""
+        """Return (last label oid, hash) of the labels up to `last`, or of all labels."""
         last = max(self.labels, default=0) if last is None else last
         known = [f"{oid}={label}" for oid, label in sorted(self.labels.items()) if oid <= last]
         return last, fingerprint(self.shape, *known)
@@ -73,21 +73,21 @@ class TypeFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A captured table as its catalogue has it."""
+    """The current catalogue facts of a captured table."""
 
     name: str
     oid: int
-    #: of its rows; of a partitioned table, which has none of its own, 0
+    #: 0 for a partitioned table, which has no rows of its own
     filenode: int
-    #: the publication's row that names it; 0: one that has all tables
+    #: oid of its pg_publication_rel row; 0: published by schema or FOR ALL TABLES
     published: int
-    #: the attnums of its key
+    #: attnums of the key
     key: tuple[int, ...]
-    #: by attnum, without those that are not captured
+    #: captured columns by attnum
     columns: Mapping[int, ColumnFacts]
-    #: as many as there ever were
+    #: highest attnum ever used, including dropped columns
     columns_ever: int
-    #: changes with every change of a column
+    #: hash that changes with every change of a column
     columns_version: int
     parts: tuple[PartFacts, ...] = ()
     types: Mapping[int, TypeFacts] = field(default_factory=dict)
@@ -95,17 +95,17 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """What is kept of it."""
+    """The stored facts of a table."""
 
     oid: int
     filenode: int
     published: int
     key: int
     columns_version: int
-    #: by attnum: a print of its name, and whether it was dropped; 0: not captured
+    #: by attnum: hash of the name, with the flag of dropped columns; 0: not captured
     columns: tuple[int, ...]
     parts: frozenset[int]
-    #: by oid: the last label that was known, and a print of what it was
+    #: by oid: last known label oid, and hash of the type
     types: Mapping[int, tuple[int, int]]
 
     def has_columns(self, names: Iterable[str]) -> bool:
@@ -130,13 +130,13 @@ class KnownTable:
             )  # fmt: skip
         except (ValueError, TypeError) as error:
             raise CodecError(
-                f"what is kept of a table cannot be read: {error}",
+                f"the stored facts of a table cannot be read: {error}",
                 hint="was it written by a newer lowwater? upgrade this one; or reset the source",
             ) from error
 
 
 def known_of(facts: TableFacts, before: KnownTable | None) -> KnownTable:
-    """`before`: of the same table, whose dropped columns are still known by name."""
+    """Return the facts to store. `before`: the stored facts, from which names of dropped columns are carried over."""
     old = before.columns if before is not None and before.oid == facts.oid else ()
     columns = []
     for attnum in range(1, facts.columns_ever + 1):
@@ -150,14 +150,14 @@ def known_of(facts: TableFacts, before: KnownTable | None) -> KnownTable:
 
 
 def what_changed(known: KnownTable, facts: TableFacts) -> str:
-    """Why the rows that were captured are not those of the database any more; empty: they are."""
+    """Return why the captured rows may differ from the database, empty if they do not."""
     if known.oid != facts.oid:
-        return "another table has its name now"
+        return "its name now refers to another table"
     if known.published != facts.published:
-        return "it was taken out of its publication, or put into it again"
+        return "it was removed from its publication or added again"
     if known.key != fingerprint(*facts.key):
         return "its key was changed"
-    # a table that a publication names cannot be made unlogged; one that is published with all others can, for a time
+    # a table named by a publication cannot be set UNLOGGED; one published FOR ALL TABLES can be, temporarily
     is_guarded = facts.published != 0
     if known.filenode != facts.filenode and (known.columns_version != facts.columns_version or not is_guarded):
         return "ALTER TABLE has rewritten its rows"

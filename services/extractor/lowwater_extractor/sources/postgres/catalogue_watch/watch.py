@@ -1,14 +1,15 @@
-"""Watches the catalogue for what the log does not tell: other tables under known names, partitions that come and go,
-rows that are rewritten, a publication that somebody has changed.
+"""Watches the catalogue for changes that are not in the log: tables replaced under the same name, attached or detached
+partitions, rewritten rows, altered publications.
 
-One number that stands for all of it is asked for over a connection of its own, while the stream goes on: after
-transactions have come, which wait for the answer, and every second or so while there are none; less often where it
-takes the server long, so that it costs no more than a small share of one core. Once it differs, the facts are read and
-compared with those that are kept (`table_facts.py`). A relation that the stream names is looked at before the
-transaction is handed over that named it: the server names one again after whatever is done to it. So no transaction
-goes out that committed after such a thing without the table being named stale in front of it.
+A digest of the relevant catalogue rows is queried over a separate connection while the stream continues: after
+transactions were received, which are held back until the answer arrives, and about every second otherwise. If the query
+is slow it runs less often, so that it uses only a small share of one core. When the digest changes, the facts are read
+and compared with the stored ones (`table_facts.py`). In addition, the relation messages of the stream trigger a check
+before their transaction is returned, because the server sends them again after any DDL on the relation. Therefore no
+transaction that committed after such a change is returned before the table is reported as stale.
 
-A table is stale up to a place in the log that is written then: a copy from behind it is right.
+A stale table has an LSN: a message is written to the log when the change is found, and copies whose snapshot is after
+this message are valid.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from lowwater_extractor.sources.postgres.relations import wait_until_visible
 from lowwater_extractor.sources.postgres.setup import Setup
 from lowwater_extractor.sources.postgres.wire.lsn import parse_lsn
 
-#: tables that are gone are named for long, not for ever: so many
+#: how many dropped tables remain listed as stale; older ones are removed from the list
 GONE_MAX = 1_000
-#: a primary key may be dropped and made again by two statements
+#: grace period: a primary key may be dropped and created again by two statements
 WITHOUT_KEY_SECONDS = 5.0
 
 _TABLE, _PUBLICATIONS = "table/", "publications"
-#: written by a transaction, so that it is on disk at once and the stream comes to it
+#: transactional, so that it is flushed at commit and the stream reaches it
 _PLACE = "SELECT pg_logical_emit_message(true, 'lowwater', 'stale')::text"
 
 _COLUMNS = "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
@@ -59,21 +60,21 @@ def _named(prefix: str, notes: Mapping[str, bytes]) -> list[tuple[str, bytes]]:
     return [(name.removeprefix(prefix), data) for name, data in notes.items() if name.startswith(prefix)]
 
 
-class _Look(NamedTuple):
-    """The catalogue at one moment."""
+class _CatalogueSnapshot(NamedTuple):
+    """One consistent reading of the catalogue."""
 
     seen: Seen
-    #: of every table that the config names, by oid
+    #: hash of every configured table, by oid
     prints: dict[int, str]
-    #: those of them that are compared now
+    #: tables to compare: those whose hash changed, or all
     oids: set[int]
-    #: without those that cannot be captured
+    #: without tables that cannot be captured
     tables: list[CatalogueTable]
     facts: Facts
 
 
 class Watch:
-    """One session's. What was done before it began is known once it is made."""
+    """The watch of one session. Changes made before the session are found by the constructor."""
 
     def __init__(
         self,
@@ -90,38 +91,38 @@ class Watch:
         self._known = {name: KnownTable.unpack(data) for name, data in _named(_TABLE, notes)}
         self.stale = StaleTables(source, notes)
         self._publications: dict[str, str] = json.loads(notes.get(_PUBLICATIONS) or b"{}")
-        #: where nothing is kept, there is nothing to compare with
+        #: without stored facts there is nothing to compare with
         self._is_first = not self._known
         self._changed: dict[str, bytes] = {}
         self._seen: Seen | None = None
         self._prints: dict[int, str] = {}
-        #: tables that have lost their identity, by oid, and since when
+        #: oid → since when, for tables that have lost their replica identity
         self._keyless: dict[int, float] = {}
         self._left_out: set[str] = set()
-        #: tables that are looked at again although nothing of them changes
+        #: tables that the next check reads again even if their hash is unchanged
         self._again: set[int] = set()
         self._asker = DigestAsker(config, source, setup.publications.names)
-        # what is written here waits for no standby
+        # the messages written here must not wait for a standby
         catalogue.ask("SET synchronous_commit = local")
         try:
-            # of a moment before the facts: what changes in between makes another difference
+            # the digest is older than the facts: a change in between causes another check
             self._digest, seen = self._asker.now()
             self.check(is_full=True)
-            #: what these transactions did to the catalogue, and those that were over before one of them, is known
+            #: snapshot of the last digest: catalogue changes of the transactions visible in it were checked
             self.covers: Seen = seen
         except BaseException:
             self._asker.close()
             raise
 
     def notes(self) -> dict[str, bytes]:
-        """What has changed since this was asked last."""
+        """Return the stored facts that changed since the last call; an empty value deletes an entry."""
         changed, self._changed = self._changed, {}
         return changed | self.stale.notes()
 
     # -- when ----------------------------------------------------------------------------------------------
 
     def poll(self, *, is_waited_for: bool) -> None:
-        """Never waits, unless there is a difference. `is_waited_for`: transactions are held for it."""
+        """Check the digest. Blocks only if it differs. `is_waited_for`: transactions are held back until the answer."""
         found = self._asker.poll(is_waited_for=is_waited_for)
         if found is None:
             return
@@ -131,7 +132,7 @@ class Watch:
         self.covers = found.seen
 
     def named(self, named: Named) -> None:
-        """The stream has named relations, in transactions that are about to be handed over."""
+        """Check the relations of relation messages, before their transactions are returned."""
         new = [xid for xid in named.xids if self._seen is None or not self._seen.shows(xid)]
         for xid in new:
             wait_until_visible(self._catalogue, xid, self._source)
@@ -140,17 +141,17 @@ class Watch:
         self._check_names(named)
 
     def _check_names(self, named: Named) -> None:
-        """What was so for a time, and is not any more, the catalogue of now does not show: a name that was another
-        table's, a column that was dropped since. Whether old rows had values in it is not known."""
+        """Find temporary states that the current catalogue no longer shows: a name that referred to another table, a
+        column that was dropped since, of which it is unknown whether old rows had values. Mark these tables stale."""
         now = {known.oid: name for name, known in self._known.items()}
         reasons: dict[str, str] = {}
         for relation, place in named.places.items():
             names: set[str] = set()
             if now.get(relation.oid) != relation.name:
                 names = {relation.name, now.get(relation.oid, relation.name)} & self._known.keys()
-                reason = "for a time another table had its name, or it another one"
+                reason = "its name temporarily referred to another table, or it had another name"
             elif gone := self._columns_gone(relation):
-                names, reason = {relation.name}, f"for a time it had columns that are gone: {', '.join(gone)}"
+                names, reason = {relation.name}, f"it temporarily had columns that were dropped: {', '.join(gone)}"
             for name in sorted(names):
                 if self.stale.order_of(name) < Order.mark(place):
                     reasons.setdefault(name, reason)
@@ -181,39 +182,39 @@ class Watch:
     # -- what ----------------------------------------------------------------------------------------------
 
     def check(self, *, is_full: bool = False) -> None:
-        """Compare tables with what is kept of them, and put right what the publication has.
+        """Compare tables with their stored facts, and alter the publication to match.
 
-        Those of which something has changed since the last time, or all.
+        Only tables whose hash changed since the last check are compared, or all with `is_full`.
         """
         self._setup.publications.check_there()
-        look = self._look(is_full)
-        if self._config.manage_publication and self._follow(look):
-            look = self._look(is_full)
-        versions = {found.name: found.version for found in self._setup.publications.check_settings(look.tables)}
+        snapshot = self._read_snapshot(is_full)
+        if self._config.manage_publication and self._follow(snapshot):
+            snapshot = self._read_snapshot(is_full)
+        versions = {found.name: found.version for found in self._setup.publications.check_settings(snapshot.tables)}
         if versions != self._publications and not is_full:
             self.check(is_full=True)
             return
-        self._refuse_unlogged(look.facts)
-        found = {table.name: table for table in self._published(look)}
-        rest = look.prints.keys() - look.oids
+        self._refuse_unlogged(snapshot.facts)
+        found = {table.name: table for table in self._published(snapshot)}
+        rest = snapshot.prints.keys() - snapshot.oids
         gone = {name for name, known in self._known.items() if known.oid not in rest} - found.keys()
         reasons = self._differences(found, gone, versions)
         if reasons:
             self._name_stale(reasons)
         self._keep(found, gone, versions)
-        self._seen, self._prints = look.seen, look.prints
-        self._asker.composites.update(look.facts.composites)
+        self._seen, self._prints = snapshot.seen, snapshot.prints
+        self._asker.composites.update(snapshot.facts.composites)
         self._is_first = False
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """What is asked inside is of one moment."""
+        """Run the queries inside in one REPEATABLE READ transaction."""
         connection = self._catalogue.connection
         with named_errors(self._source, "watch the catalogue"), connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield
 
-    def _look(self, is_full: bool) -> _Look:
+    def _read_snapshot(self, is_full: bool) -> _CatalogueSnapshot:
         publications = self._setup.publications.names
         with self._snapshot():
             seen = self._catalogue.snapshot()
@@ -224,12 +225,13 @@ class Watch:
             tables = self._capturable(self._setup.wanted(None if is_full else sorted(oids)), keyless)
             facts = read_facts(self._catalogue, tables, publications)
         self._keyless, self._again = keyless, set(keyless)
-        return _Look(seen, prints, oids, tables, facts)
+        return _CatalogueSnapshot(seen, prints, oids, tables, facts)
 
     def _capturable(self, tables: list[CatalogueTable], keyless: dict[int, float]) -> list[CatalogueTable]:
-        """A captured table that loses its identity stops the source; a new one without is left out until it has one.
+        """Return the tables that can be captured. A new table without replica identity is left out until it has one.
 
-        `keyless` gets those that have just lost it: until then the server itself refuses updates and deletes.
+        A captured table that loses its identity stops the source after WITHOUT_KEY_SECONDS; until then it is added to
+        `keyless`. Meanwhile the server itself refuses updates and deletes.
         """
         kept, now = [], time.monotonic()
         for table in tables:
@@ -246,31 +248,31 @@ class Watch:
                 _log.warning("a new table without a key is not captured", source=self._source, table=table.name)
         return kept
 
-    def _follow(self, look: _Look) -> bool:
-        # one that has lost its identity stays where it is: taken out, its inserts would be lost as well
-        tables = [table for table in look.tables if table.oid not in self._keyless]
-        stay = (look.prints.keys() - look.oids) | self._keyless.keys()
+    def _follow(self, snapshot: _CatalogueSnapshot) -> bool:
+        # a table that has lost its identity stays published: otherwise its inserts would be lost as well
+        tables = [table for table in snapshot.tables if table.oid not in self._keyless]
+        stay = (snapshot.prints.keys() - snapshot.oids) | self._keyless.keys()
         try:
             with self._setup.publications.without_waiting():
                 return self._setup.publications.keep_to(tables, stay)
         except SourceLostError as error:
             if not is_passing(error):
                 raise
-            _log.info("the publication is kept to its tables a little later", source=self._source, why=error.what)
+            _log.info("the publication could not be altered yet", source=self._source, why=error.what)
             self._again |= {table.oid for table in tables}
             return False
         except SourceError as error:
             error.hint = "make the user of this source the owner of the table, or a member of the role that owns it"
             raise
 
-    def _published(self, look: _Look) -> list[TableFacts]:
-        """Those that the server sends changes of. One that it does not, and that was captured, is not passed over."""
+    def _published(self, snapshot: _CatalogueSnapshot) -> list[TableFacts]:
+        """Return the tables that are published. Raises LogGapError if a captured table no longer is."""
         publications = self._setup.publications
         if any(found.has_all_tables for found in publications.there()):
-            return look.facts.tables
+            return snapshot.facts.tables
         schemas = publications.schemas()
-        namespaces = {table.oid: table.schema.namespace for table in look.tables}
-        missing = [t.name for t in look.facts.tables if not t.published and namespaces[t.oid] not in schemas]
+        namespaces = {table.oid: table.schema.namespace for table in snapshot.tables}
+        missing = [t.name for t in snapshot.facts.tables if not t.published and namespaces[t.oid] not in schemas]
         lost = [name for name in missing if name in self._known]
         if lost and not self._config.manage_publication:
             raise LogGapError(
@@ -279,9 +281,9 @@ class Watch:
                 hint=f"ALTER PUBLICATION {publications.main} ADD TABLE …; then resume the source: it is copied again",
             )
         if self._config.manage_publication:
-            # made between the look that the publication was kept to and this one: the next one finds it
-            self._again |= {table.oid for table in look.facts.tables if table.name in missing}
-        return [table for table in look.facts.tables if table.name not in missing]
+            # created between the two snapshots of this check: the next check adds it to the publication
+            self._again |= {table.oid for table in snapshot.facts.tables if table.name in missing}
+        return [table for table in snapshot.facts.tables if table.name not in missing]
 
     def _refuse_unlogged(self, facts: Facts) -> None:
         if facts.unlogged:
