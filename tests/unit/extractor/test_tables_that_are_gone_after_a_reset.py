@@ -37,7 +37,7 @@ def _stale(known: list[TableCopy], generation: int) -> list[tuple[bytes, bytes]]
 
 def test_a_table_of_the_generation_before_that_is_gone_is_named() -> None:
     new = control_frame(b"s", Stale(0, ("n.t",), "it has not been copied yet"))
-    gone = control_frame(b"s", Stale(0, ("n.gone",), "it was gone when the source began again"))
+    gone = control_frame(b"s", Stale(0, ("n.gone",), "it no longer existed when the source was reset"))
     there = replace(GONE, table="n.t")
     assert _stale([GONE, there], 2) == [new, gone]
 

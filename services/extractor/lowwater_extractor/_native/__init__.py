@@ -1,1 +1,1 @@
-"""Compiled: modules with C types in a .pxd beside them, and a plugin of the Kafka client."""
+"""Compiled code: modules with C types in a .pxd file of the same name, and a librdkafka plugin."""

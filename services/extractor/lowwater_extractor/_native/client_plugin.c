@@ -1,8 +1,8 @@
-/* A plugin of the Kafka client: librdkafka tells it of each client that it makes, so that SlabProducer knows the one below
- * its Producer. This is its public way (plugin.library.paths, rdkafka.h "Plugins" and "Interceptors").
+/* A librdkafka plugin: librdkafka calls it for each client that it creates, so that SlabProducer gets the rd_kafka_t of
+ * its Producer. It uses the public API (plugin.library.paths, rdkafka.h "Plugins" and "Interceptors").
  *
- * Not a module of Python's, and not linked to librdkafka: which one is loaded the Python side knows, and says where it
- * has the function that is needed here. */
+ * It is not a Python module, and is not linked to librdkafka: the Python side knows which librdkafka is loaded, and
+ * sets the address of the function that is needed here. */
 #include <stddef.h>
 
 typedef int on_new_f(void *client, const void *conf, void *opaque, char *error, size_t error_size);
@@ -11,7 +11,7 @@ typedef int add_on_new_f(void *conf, const char *name, on_new_f *on_new, void *o
 /* rd_kafka_conf_interceptor_add_on_new */
 add_on_new_f *lowwater_add_on_new;
 
-/* a client is made on the thread that asks for it, and asked for on the same one */
+/* a client is created on the thread that requests it, and lowwater_take_newest is called on the same thread */
 static __thread void *newest;
 
 static int on_new(void *client, const void *conf, void *opaque, char *error, size_t error_size) {
@@ -20,14 +20,14 @@ static int on_new(void *client, const void *conf, void *opaque, char *error, siz
     return 0;
 }
 
-/* the name that librdkafka looks for */
+/* the entry point that librdkafka looks up by name */
 int conf_init(void *conf, void **opaque, char *error, size_t error_size) {
     (void)opaque, (void)error, (void)error_size;
     newest = NULL;
     return lowwater_add_on_new(conf, "lowwater", on_new, NULL);
 }
 
-/* The client that was made last on this thread, once. */
+/* Returns the client that was created last on this thread; NULL at the next call. */
 void *lowwater_take_newest(void) {
     void *found = newest;
     newest = NULL;

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
-"""The changes of one transaction, one behind the other in memory: no tuple and no bytes of Python's for each of them.
+"""The changes of one transaction in one buffer, without a Python object for each of them.
 
-A frame is the header of a schema, and what comes behind `seq`. Here each is its size, header and body. Plain Python,
-which Cython compiles with the C types of `frames.pxd`; `row_bytes` fills it, a `Slab` takes from it.
+A frame is the header of a schema and the body after `seq`. In the buffer each frame is its size, header and body. This
+is plain Python that Cython compiles with the C types of `frames.pxd`; `row_bytes` fills it, `Slab` reads it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-#: of each frame: its size in front of it, and of that its header
+#: bytes of the size field before each frame, and of the header
 SIZE_BYTES: Final = 4
 HEADER_BYTES: Final = 5
-#: of a transaction with few changes, of which there may be many
+#: initial size of the buffer: small, because many small transactions may be open
 _FIRST_BYTES: Final = 160
 _GROWN_BYTES_MAX: Final = 1 << 22
 
@@ -21,7 +21,7 @@ _GROWN_BYTES_MAX: Final = 1 << 22
 class Frames:
     def __init__(self) -> None:
         self._memory = bytearray(_FIRST_BYTES)
-        #: where the next one goes
+        #: offset of the next frame
         self._end = 0
         self._count = 0
 
@@ -39,9 +39,9 @@ class Frames:
         self.put(header, body, len(body))
 
     def put(self, header: bytes, body: bytes | bytearray, size: int) -> int:
-        """A frame whose body are the first bytes of something larger; how many there are now."""
+        """Append a frame whose body is the first `size` bytes of `body`; returns the number of frames."""
         if len(header) != HEADER_BYTES:
-            raise ValueError("a header of another size")
+            raise ValueError("a header of wrong size")
         at = self._end
         whole = HEADER_BYTES + size
         if SIZE_BYTES + whole > len(self._memory) - at:
@@ -59,17 +59,17 @@ class Frames:
         return self._count
 
     def clear(self) -> None:
-        # what was large goes back: others have waited for it
+        # a new buffer, so that the memory of a large one is freed
         self._memory = bytearray(_FIRST_BYTES)
         self._end = 0
         self._count = 0
 
     def _grow(self, more: int) -> None:
-        # twice as much each time, so that little is moved, up to a limit, so that little is left empty
+        # doubled each time, so that little is copied; up to a limit, so that little is unused
         self._memory.extend(bytes(max(min(len(self._memory), _GROWN_BYTES_MAX), more)))
 
     def behind(self, at: int) -> int:
-        """The place behind the frame at this one, which begins there."""
+        """Return the offset after the frame that begins at offset `at`."""
         size = 0
         for place in range(SIZE_BYTES):
             size |= self._memory[at + place] << 8 * place

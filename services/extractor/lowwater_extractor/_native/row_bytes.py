@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, annotation_typing=False
-"""Rows in the bytes of their database to changes in Avro, in one go: the quick way for rows in which all is as usual.
+"""The fast path: encodes rows in a database's log format directly as Avro changes.
 
-Plain Python, which Cython compiles with the C types that `row_bytes.pxd` gives: nothing becomes a Python object between
-the log and the change. Whatever is not as usual (a value that does not fit its column, a null in a key, a damaged row)
-is left to the plain way of its kind, which takes it or says what is wrong with it: here it is only the answer -1.
+This is plain Python that Cython compiles with the C types of `row_bytes.pxd`; no Python object is created between the
+log and the change. A row that the fast path does not support (a value that does not fit its column, a null in a key, a
+damaged row) is left to the slow path of the source kind, which encodes it or raises an error: here the result is -1.
 
-The compiled form checks no index by itself: every read is held against the end of what is read, and no change needs
-more than its row's bytes and what `row_program` adds to them. The tests run the plain form, whose indexes Python
-checks, on rows that are damaged everywhere.
+The compiled form has no bounds checks: every read is checked here against the end of the input, and no change is larger
+than its row plus the room that `row_program` adds. The tests run the uncompiled form, whose indexes Python checks, on
+damaged rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from lowwater_extractor._native.frames import Frames
 
-#: of programs, as `row_program` has them
+#: constants of programs, as in `row_program`
 _STEP: Final = 4
 _HIDDEN: Final = 128
 _NEVER_NULL: Final = 64
@@ -37,7 +37,7 @@ _DATE: Final = 11
 _DECIMAL: Final = 12
 _UTF8: Final = 13
 
-#: kinds of a change, as records have them (c u d) and as Turso's log has them
+#: kinds of a change, in records (c u d) and in Turso's log
 _CREATE: Final = 0
 _UPDATE: Final = 1
 _DELETE: Final = 2
@@ -45,7 +45,7 @@ _INSERTED: Final = 1
 _UPDATED: Final = 0
 _DELETED: Final = -1
 
-#: places in a row of Turso's log
+#: columns of a row of Turso's log
 _ID: Final = 0
 _TIME: Final = 1
 _TXN: Final = 2
@@ -60,13 +60,13 @@ _EXACT: Final = 1 << 53
 _EPOCH_DAYS: Final = 719_468
 _DAY_SECONDS: Final = 86_400
 _MILLION: Final = 1_000_000
-#: microseconds of these fit 64 bits
+#: seconds whose microseconds fit 64 bits
 _SECONDS_MAX: Final = 9_000_000_000_000
 _DATETIME_OFFSET: Final = 0x80_0000_0000
 _YEAR_MIN: Final = 1
 _YEAR_MAX: Final = 9999
 
-#: bytes of SQLite's values by serial type; 10 and 11 are none
+#: bytes of SQLite's values by serial type; 10 and 11 are reserved
 _WIDTHS: Final = b"\x00\x01\x02\x03\x04\x06\x08\x08\x00\x00\x00\x00"
 _MONTH_DAYS: Final = b"\x00\x1f\x1c\x1f\x1e\x1f\x1e\x1f\x1f\x1e\x1f\x1e\x1f"
 #: bytes of 0 … 9 digits of a decimal
@@ -94,7 +94,7 @@ def _put_copy(out: bytearray, at: int, data: bytes, start: int, stop: int) -> in
 
 
 def _put_double(out: bytearray, at: int, n: int) -> int:
-    """A whole number, which a double holds exactly, by its bits."""
+    """Write an integer that a double represents exactly, as the bits of that double."""
     bits = 0
     if n:
         size = n if n > 0 else -n
@@ -111,7 +111,7 @@ def _put_double(out: bytearray, at: int, n: int) -> int:
 
 
 def _has_more_than_ascii(r: bytes, p: int, e: int) -> bool:
-    """Without a branch for each byte: nearly all text is ASCII."""
+    """Check without a branch per byte, because nearly all text is ASCII."""
     found = 0
     for place in range(p, e):
         found |= r[place]
@@ -119,7 +119,7 @@ def _has_more_than_ascii(r: bytes, p: int, e: int) -> bool:
 
 
 def _is_utf8(r: bytes, p: int, e: int) -> bool:
-    """As Python has it: no surrogates, nothing longer than it need be."""
+    """Check by the rules of Python's decoder: no surrogates, no overlong encodings."""
     while p < e:
         c = r[p]
         p += 1
@@ -148,7 +148,7 @@ def _is_utf8(r: bytes, p: int, e: int) -> bool:
 def _put_record(
     r: bytes, size: int, rowid: int, program: bytes, columns: int, is_rowid_first: bool, out: bytearray, at: int
 ) -> int:
-    """A row that Turso's log has as a record: a header with a serial type for each column, then the values."""
+    """Encode a SQLite record of Turso's log: a header with a serial type for each column, then the values."""
     if size < 1 or r[0] > 127 or r[0] > size:
         return -1
     head = r[0]
@@ -162,7 +162,7 @@ def _put_record(
         byte = 128
         first = i
         while byte > 127:
-            # four bytes are a value of 128 MB
+            # at most four bytes, enough for a value of 128 MB
             if i >= head or i > first + 3:
                 return -1
             byte = r[i]
@@ -220,7 +220,7 @@ def _put_record(
 
 
 def _signed(n: int, size: int) -> int:
-    """What so many bytes mean whose highest bit is the sign. Of eight, C's numbers are that already."""
+    """Interpret the `size` lowest bytes of `n` as a signed integer. With eight bytes, C integers already are."""
     half: int = 1
     half <<= 8 * size - 1
     return (n ^ half) - half
@@ -230,8 +230,8 @@ def take_changes(
     rows: list[Any], start: int, program: bytes, columns: int, is_rowid_first: bool, header: bytes, out: bytearray,
     room: int, frames: Frames,
 ) -> tuple[int, int]:  # fmt: skip
-    """Rows of Turso's log from `start` on, as far as they are usual changes of one table in one transaction, and their
-    records have no more than `room` bytes. How many they were, and the bytes of the frames that were added for them."""
+    """Encode rows of Turso's log from `start` on, while they are changes of one table in one transaction that the fast
+    path supports, with records of at most `room` bytes. Returns their number, and the bytes of the frames added."""
     first = rows[start]
     expected: int = first[_ID]
     txn: int = first[_TXN]
@@ -291,7 +291,8 @@ def take_changes(
 def _put_row(
     e: bytes, p: int, end: int, program: bytes, columns: int, out: bytearray, at: int, behind: list[int]
 ) -> int:
-    """A row of an event: a bitmap of nulls, and the values that are not null. `behind` has the place behind it."""
+    """Encode a row of a row event: a bitmap of nulls, then the non-null values. Sets `behind[0]` to the offset after
+    the row."""
     nulls = p
     p += columns + 7 >> 3
     if p > end:
@@ -382,7 +383,7 @@ def _put_number(e: bytes, p: int, what: int, size: int, fraction: int, out: byte
 
 
 def _days_of(year: int, month: int, day: int) -> int:
-    """Days since 1970; the first of March in the year 0 where there is no such day, or it is too long ago."""
+    """Return days since 1970; those of 0000-03-01 (`-_EPOCH_DAYS`) if the date is invalid or out of range."""
     if not _YEAR_MIN <= year <= _YEAR_MAX or not 0 < month < 13 or not day:
         return -_EPOCH_DAYS
     is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
@@ -397,14 +398,15 @@ def _days_of(year: int, month: int, day: int) -> int:
 
 
 def _put_decimal(e: bytes, p: int, precision: int, scale: int, out: bytearray, at: int) -> int:
-    """Groups of nine digits in four bytes, big-endian; the first bit is set, and of negative ones all are turned."""
+    """Encode a DECIMAL: groups of nine digits in four bytes, big-endian; the first bit is inverted, and all bits of a
+    negative number are."""
     turned = 0 if e[p] & 128 else 255
     first = 128
     unscaled = 0
     whole = precision - scale
     left = whole
     for part in range(2):
-        # the group with fewer digits comes first in front of the point, and last behind it
+        # the group with fewer digits is the first one before the decimal point, and the last one after it
         digits = left % 9 if part == 0 else 9
         while left:
             if part == 0 and digits == 0:
@@ -441,9 +443,9 @@ def take_rows(
     op: int, e: bytes, p: int, end: int, program: bytes, columns: int, header: bytes, ts_us: int, out: bytearray,
     room: int, frames: list[tuple[bytes, bytes]],
 ) -> int:  # fmt: skip
-    """All rows of an event that has whole ones, from `p` to `end`: the bytes of the frames that were added for them.
+    """Encode all rows of a row event with full row images, from `p` to `end`; returns the bytes of the frames added.
 
-    -1: not all is as usual, or they have more than `room` bytes; some frames may have been added.
+    -1: a row that the fast path does not support, or more than `room` bytes; some frames may have been added.
     """
     if end - p > room:
         return -1

@@ -1,4 +1,4 @@
-# The C types of slab.py: without them it is the same, a hundred times slower.
+# The C types of slab.py. Without them the module works the same, but is a hundred times slower.
 cimport cython
 
 from lowwater_extractor._native.frames cimport Frames

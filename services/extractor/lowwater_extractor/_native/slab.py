@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, annotation_typing=False
-"""Messages side by side in memory, in the form in which the Kafka client takes many of them at once.
+"""A buffer of Kafka messages, laid out as `rd_kafka_produce_batch` expects them.
 
-A change is a header, its `seq`, and a body; here they become one value, which is counted and summed up, and nothing of
-it becomes a Python object. Plain Python, which Cython compiles with the C types of `slab.pxd`.
+A change is a header, its `seq` and a body; they are concatenated to one value, which is counted and added to the
+checksum without creating a Python object. This is plain Python that Cython compiles with the C types of `slab.pxd`.
 
-The compiled form checks no index by itself: nothing is written before its whole length is known to have room.
+The compiled form has no bounds checks: before each write the whole length is checked against the free room.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Final
 
 from lowwater_extractor._native.frames import Frames
 
-#: a message, as librdkafka has it (`rd_kafka_message_t` of a machine with 64 bits): so many words, and which is what
+#: `rd_kafka_message_t` on a 64-bit machine: its number of words, and the words of its fields
 _WORDS: Final = 9
 _PAYLOAD: Final = 3
 _SIZE: Final = 4
 _KEY: Final = 5
 _KEY_SIZE: Final = 6
 
-#: messages and bytes of a slab
+#: maximum number of messages and of bytes of a slab
 ROWS: Final = 4096
 ROOM: Final = 1 << 20
-#: of `Frames`: the size of a frame, and its header
+#: bytes of the size field and of the header in `Frames`
 _FRAME_SIZE: Final = 4
 _HEADER: Final = 5
-#: the longest `seq`
+#: maximum number of bytes of `seq`
 _SEQ_MAX: Final = 10
 
 _POLYNOMIAL: Final = 0xEDB8_8320
@@ -36,7 +36,7 @@ _ALL: Final = 0xFFFF_FFFF
 
 
 def _tables() -> array[int]:
-    """Of crc32, for eight bytes at once: what each of them does to the sum, by how far it stands from the last."""
+    """Return the tables of crc32 for eight bytes at a time ("slicing by 8"), one for each distance from the last."""
     tables = array("I", [0]) * 2048
     for byte in range(256):
         crc = byte
@@ -53,7 +53,7 @@ _TABLES = memoryview(_tables())
 
 
 def _crc32(data: bytearray, at: int, stop: int, tables: memoryview) -> int:
-    """As zlib has it; called once for each change, a function of Python's would cost more than the sum does."""
+    """Return the same as `zlib.crc32`; a Python call for each change would cost more than the checksum itself."""
     crc = _ALL
     while stop - at >= 8:
         low = crc ^ (data[at] | data[at + 1] << 8 | data[at + 2] << 16 | data[at + 3] << 24)
@@ -87,13 +87,13 @@ def _put_seq(out: bytearray, at: int, seq: int) -> int:
 
 
 class Slab:
-    """Filled, handed over, cleared; its memory stays where it is."""
+    """A slab is filled, passed to the client and cleared; the address of its memory does not change."""
 
     def __init__(self, rows: int = ROWS, room: int = ROOM) -> None:
         self._rows = rows
         self._room = room
         self._memory = bytearray(room)
-        # what is seen through ctypes cannot be moved
+        # while ctypes exports the buffer, the bytearray cannot be resized or moved
         self._held = (c_char * room).from_buffer(self._memory)
         self._base = addressof(self._held)
         self._table = array("Q", [0]) * (_WORDS * rows)
@@ -102,13 +102,13 @@ class Slab:
 
     def clear(self) -> None:
         self.count = 0
-        #: bytes of all values, and the sum of the changes' crc32
+        #: bytes of all values, and the sum of the crc32 of all changes
         self.size = 0
         self.checksum = 0
         self._at = 0
 
     def add_changes(self, key: bytes, frames: list[tuple[bytes, bytes]], start: int, seq: int) -> int:
-        """The frames from `start` on, as many as there is room for: how many. The first one's number is `seq`."""
+        """Add as many frames from index `start` on as there is room for, numbered from `seq`; returns how many."""
         at = self._put_key(key)
         if at < 0:
             return 0
@@ -137,7 +137,8 @@ class Slab:
         return number - start
 
     def add_frames(self, key: bytes, frames: Frames, place: int, most: int, seq: int) -> int:
-        """The frames from this place on, as many as there is room for, and at most so many: the place behind them."""
+        """Add frames from offset `place` on, at most `most` and as many as there is room for; returns the offset after
+        them."""
         at = self._put_key(key)
         if at < 0:
             return place
@@ -171,7 +172,7 @@ class Slab:
         self.count = count
 
     def add(self, key: bytes, value: bytes) -> bool:
-        """A record that is no change: whether there was room for it."""
+        """Add a record that is not a change; returns False if there is no room for it."""
         at = self._put_key(key)
         if at < 0 or len(value) > self._room - at:
             return False
@@ -182,7 +183,7 @@ class Slab:
         return True
 
     def _put_key(self, key: bytes) -> int:
-        """The place behind it; -1: there is no room for a message."""
+        """Write the key and return the offset after it; -1 if there is no room for a message."""
         if self.count == self._rows or len(key) > self._room - self._at:
             return -1
         return _put(self._memory, self._at, key, 0, len(key))
@@ -194,19 +195,19 @@ class Slab:
         self._words[word + _KEY] = self._base + key_at
         self._words[word + _KEY_SIZE] = key_size
 
-    # -- for those who look at single messages -----------------------------------------------------------
+    # -- single messages ---------------------------------------------------------------------------------
 
     def address(self, row: int) -> int:
-        """Where the client finds this message, and those behind it."""
+        """Return the address of this message's `rd_kafka_message_t`; those of later messages follow it."""
         return self._table.buffer_info()[0] + 8 * _WORDS * row
 
     def error(self, row: int) -> int:
-        """What the client says of a message that it did not take."""
+        """Return the error code that librdkafka set for a message that it did not accept."""
         code = self._table[_WORDS * row] & 0xFFFF_FFFF
         return code - (1 << 32) if code >> 31 else code
 
     def messages(self) -> list[dict[str, bytes]]:
-        """As objects, for a client that takes no others."""
+        """Return the messages as dicts, for `produce_batch` of confluent-kafka."""
         found = []
         for word in range(0, _WORDS * self.count, _WORDS):
             key, value = (self._table[word + place] - self._base for place in (_KEY, _PAYLOAD))

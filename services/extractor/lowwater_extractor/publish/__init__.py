@@ -1,1 +1,1 @@
-"""Committed transactions into Kafka transactions."""
+"""Publishes committed transactions in Kafka transactions."""

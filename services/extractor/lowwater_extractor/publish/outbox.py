@@ -1,6 +1,6 @@
-"""Records of the changes topic on their way to the client: a slab for each partition, handed over when it is full.
+"""Buffers records of the changes topic: one slab per partition, passed to the Kafka client when it is full.
 
-The records of one partition keep their order, whatever their size: what is larger than a slab goes alone, behind it.
+The records of a partition keep their order: a record larger than a slab is sent alone, after the buffered ones.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Outbox:
         self._topic = topics.changes(source)
         self._row_key = row_key
         self._slabs: dict[int, Slab] = {}
-        #: of all that was put here
+        #: bytes and number of all records that were added
         self.bytes_total = 0
         self.records_total = 0
 
     def put(self, value: bytes, key: bytes, partition: int) -> None:
-        """A record that is no change."""
+        """Add a record that is not a change."""
         if self._slab(partition).add(key, value):
             self.bytes_total += len(value)
         else:
@@ -38,7 +38,7 @@ class Outbox:
         self.records_total += 1
 
     def put_changes(self, frames: list[Frame], seq: int, key: bytes, partition: int) -> int:
-        """Changes that follow each other, the first with this `seq`; their checksum."""
+        """Add consecutive changes, the first with number `seq`; returns their checksum."""
         slab = self._slab(partition)
         done = checksum = 0
         while True:
@@ -59,7 +59,10 @@ class Outbox:
     def put_frames(
         self, frames: Frames, place: int, most: int, seq: int, key: bytes, partition: int
     ) -> tuple[int, int, int]:
-        """Some of the changes from `place` on, at least one: the place behind them, how many, and their checksum."""
+        """Add at least one and at most `most` changes from offset `place` on.
+
+        Returns the offset after them, their number and their checksum.
+        """
         slab = self._slab(partition)
         while True:
             rows, size, summed = slab.count, slab.size, slab.checksum
@@ -86,7 +89,7 @@ class Outbox:
         slab.clear()
 
     def _put_large(self, frame: Frame, seq: int, key: bytes, partition: int) -> int:
-        """A change that is larger than a slab; its checksum."""
+        """Send a change that is larger than a slab; returns its checksum."""
         header, body = frame
         value = header + long(seq) + body
         self._put_alone(value, key, partition)
@@ -95,7 +98,7 @@ class Outbox:
     def _put_alone(self, value: bytes, key: bytes, partition: int) -> None:
         if len(value) > topics.MESSAGE_BYTES_MAX:
             raise RowTooLargeError(
-                f"a row of {len(value)} bytes is beyond the {topics.MESSAGE_BYTES_MAX} that a message may have: "
+                f"a row of {len(value)} bytes exceeds the maximum message size of {topics.MESSAGE_BYTES_MAX} bytes: "
                 f"{self._row_key(value)}",
                 source=self._source,
                 hint="drop the large column from capture (columns.drop), then restart the source",

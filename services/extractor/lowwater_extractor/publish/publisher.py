@@ -1,8 +1,8 @@
-"""Committed transactions into Kafka transactions: changes, commits, marks to every partition, the position last.
+"""Publishes committed transactions in Kafka transactions: changes, commits, marks to all partitions, then the position.
 
-A source transaction larger than a batch spans several Kafka transactions. The position then holds its id and
-the count and checksum of the published prefix: after a crash it is read again, and if its beginning is the
-same, publishing goes on behind it; if not, an `Abandon` drops the prefix and it starts anew.
+A source transaction larger than a batch spans several Kafka transactions. The position then contains its id, and the
+count and checksum of the published prefix. After a crash the transaction is read again: if its first changes match the
+prefix, publishing continues after them; if not, an `Abandon` record drops the prefix and publishing starts over.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ from lowwater_extractor.publish.outbox import Outbox
 from lowwater_extractor.publish.slab_producer import SlabProducer
 from lowwater_extractor.session.clock import SourceClock
 
-#: how long a source that is behind may fill one batch
+#: maximum age of a batch while the source lags
 FILL_SECONDS_MAX = 1.0
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """All records of a transaction go to one partition. The same as Kafka clients' `consistent` partitioner."""
+    """Return the partition of a transaction's records. The same as librdkafka's `consistent` partitioner."""
     return crc32(key) % partitions
 
 
 class Publisher:
-    """The Kafka transactions of one session; thrown away with its producer."""
+    """The Kafka transactions of one session; not used any more after its producer is closed."""
 
     def __init__(
         self, producer: SlabProducer, codec: RecordCodec, encoders: RegisteredEncoders, batch: BatchConfig,
         partitions: int, position: Position, clock: SourceClock,
     ) -> None:  # fmt: skip
-        #: if they have changed since the last position
+        #: copies and notes that have changed since the last position
         self._copies: TableCopies | None = None
         self._notes: dict[str, bytes] = {}
         self._producer = producer
         self._codec = codec
         self._batch = batch
         self._partitions = partitions
-        #: changes that are taken at once
+        #: maximum number of changes added in one call
         self._step = min(ROWS, batch.count_max)
         self._commit_head = codec.commit_head(position.source)
         self._commit_tail = long(position.generation)
@@ -77,11 +77,11 @@ class Publisher:
         }
         self._clock = clock
         self._outbox = Outbox(producer, position.source, encoders.row_key)
-        #: the last one that was abandoned, with its attempt
+        #: (thread, txid) of the transaction that was abandoned last → its attempt
         self._abandoned: dict[tuple[int, str], int] = {}
         self._is_begun = False
         self._began_at = 0.0
-        #: bytes and records of all batches before this one
+        #: total bytes and records of all earlier batches
         self._before = (0, 0)
         #: transactions and changes that this session published
         self.transactions_total = 0
@@ -114,7 +114,7 @@ class Publisher:
         return size >= self._batch.bytes_max or count >= self._batch.count_max
 
     def is_due(self, caught_up: bool) -> bool:
-        """Small batches are for those who wait for them: a source that is behind fills its batches."""
+        """Return whether the batch must be committed: early for low latency if caught up; a lagging source fills it."""
         if not self._is_begun:
             return False
         age_seconds = time.monotonic() - self._began_at
@@ -128,7 +128,10 @@ class Publisher:
     # -- transactions ------------------------------------------------------------------------------------
 
     def add(self, transaction: SourceTransaction, now_us: int) -> int:
-        """Publish one transaction, if it was not published before; the bytes of it."""
+        """Publish one transaction; returns its size in bytes, 0 if it was published before.
+
+        MarkBrokenError: its order is at or below the mark of its thread.
+        """
         thread = transaction.thread
         if transaction.order <= self.published(thread):
             return 0
@@ -138,7 +141,7 @@ class Publisher:
                 source=self._position.source,
                 thread=transaction.thread,
                 position=str(transaction.order),
-                hint="the log went against its own promise; do not go on, report it with the log",
+                hint="the source broke the order of its own log; do not resume it, report this with the log",
             )
         self._begin()
         key = self._key(transaction.thread, transaction.txid)
@@ -172,7 +175,7 @@ class Publisher:
     def _add_frames(
         self, transaction: SourceTransaction, frames: Frames, key: bytes, partition: int
     ) -> tuple[int, int]:
-        """As above, of changes that lie in one memory."""
+        """As `_add_changes`, for changes in one `Frames` buffer."""
         most = self._step_of(transaction)
         count = checksum = place = 0
         while count < len(frames):
@@ -184,7 +187,7 @@ class Publisher:
         return count, checksum
 
     def _step_of(self, transaction: SourceTransaction) -> int:
-        """How many changes are taken at a time: of large rows about as many as make a batch."""
+        """Return the maximum number of changes to add in one call; for large rows about one batch."""
         return min(self._step, 1 + self._batch.bytes_max * transaction.count // max(1, transaction.size_bytes))
 
     def _steps(self, transaction: SourceTransaction, start: int, stop: int | None = None) -> Iterator[list[Frame]]:
@@ -205,7 +208,7 @@ class Publisher:
     # -- copies ------------------------------------------------------------------------------------------
 
     def plan_copies(self, chunks: Sequence[Chunk], copies: Iterable[TableCopy]) -> None:
-        """Chunks, and in the position what is planned: both or neither."""
+        """Publish chunks, and store the state of copies in the position, in one Kafka transaction."""
         self._begin()
         topic = topics.chunks(self._position.source)
         for chunk in chunks:
@@ -215,11 +218,11 @@ class Publisher:
         self.set_copies(copies)
 
     def set_copies(self, copies: Iterable[TableCopy]) -> None:
-        """Written in front of the next position."""
+        """Set the state of copies, which is written before the next position."""
         self._copies = TableCopies(self._position.source, tuple(copies))
 
     def note(self, notes: Mapping[str, bytes]) -> None:
-        """Written in front of the next position, too."""
+        """Add notes, which are written before the next position."""
         self._notes |= notes
 
     # -- oversized ---------------------------------------------------------------------------------------
@@ -229,7 +232,7 @@ class Publisher:
         return open_ is not None and (open_.thread, open_.txid) == (transaction.thread, transaction.txid)
 
     def _behind_prefix(self, transaction: SourceTransaction) -> tuple[int, int]:
-        """Where to go on: behind the prefix if it is the same as before, else at the beginning."""
+        """Return count and checksum of the published prefix if the transaction begins with it; else abandon it."""
         open_ = self._position.in_progress
         assert open_ is not None
         count = checksum = 0
@@ -245,7 +248,7 @@ class Publisher:
     def _commit_prefix(self, transaction: SourceTransaction, count: int, checksum: int) -> None:
         open_ = self._position.in_progress
         if open_ is not None and not self._is_in_progress(transaction):
-            # a source has one transaction in progress: the other one is started anew when it comes
+            # a source has only one transaction in progress: the other one is published from its start when it is read
             self.abandon()
             open_ = None
         attempt = open_.attempt if open_ else self._abandoned.get((transaction.thread, transaction.txid), 0) + 1
@@ -269,9 +272,9 @@ class Publisher:
         fail_point("extractor.abandon_produced")
 
     def reset(self, incarnation: str, now_us: int, notes: Iterable[str] = ()) -> None:
-        """Forget where the source was read to: its next session captures it from scratch, under the next generation.
+        """Delete the position: the next session captures the source from scratch, under the next generation.
 
-        Durable when it returns. What is known of copies stays: the next session closes those that are under way.
+        Durable when it returns. The state of copies is retained: the next session closes those in progress.
         """
         self._begin()
         self.note(dict.fromkeys(notes, b""))
@@ -284,9 +287,9 @@ class Publisher:
         self._commit()
 
     def move(self, places: Mapping[int, tuple[bytes, Order]]) -> None:
-        """Read these threads on from other resumes, each with the mark that belongs to it. Durable when it returns.
+        """Set the resumes of threads, each with the mark that belongs to it. Durable when it returns.
 
-        Going back publishes nothing twice: what was published is known. A mark never falls.
+        Transactions up to the last published order are not published again. A mark is never lowered.
         """
         self._begin()
         self.abandon()
@@ -302,10 +305,10 @@ class Publisher:
         self._begin()
         open_ = self._position.in_progress
         if open_ is not None and open_.thread in marks and marks[open_.thread].order >= open_.order:
-            # the log was read past its commit and it did not come back: it is not captured any more
+            # the log was read past its commit, but the transaction was not returned: it is no longer captured
             self.abandon()
         for mark in marks.values():
-            # no mark below the last is sent
+            # a mark is never lowered
             self._marks[mark.thread] = mark._replace(order=max(mark.order, self.mark(mark.thread)))
         self._outbox.hand_all_over()
         fail_point("extractor.batch_produced")

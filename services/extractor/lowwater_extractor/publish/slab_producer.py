@@ -1,8 +1,7 @@
-"""A transactional producer that takes whole slabs: the client's own function for many messages, called as it is.
+"""A transactional producer that accepts whole slabs and calls librdkafka's `rd_kafka_produce_batch` directly.
 
-`produce_batch` of Python's client needs a dict for each message and looks six names up in it, which takes longer than
-the client itself does. What it then calls can be called without it. All else (transactions, callbacks, threads) stays
-with Python's client.
+`produce_batch` of confluent-kafka needs a dict with six keys for each message, which costs more time than librdkafka
+itself. Everything else (transactions, callbacks, threads) is done by confluent-kafka.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from lowwater.runtime.secrets import resolve
 from lowwater_extractor._native.slab import Slab
 
 _PLUGINS = "plugin.library.paths"
-#: RD_KAFKA_MSG_F_COPY: the client keeps no pointer to what it was given
+#: RD_KAFKA_MSG_F_COPY: librdkafka copies the message and keeps no pointer to it
 _COPY = 2
 
 _log = structlog.get_logger()
 
 
 class _Library:
-    """The librdkafka below Python's client, and our plugin of it."""
+    """The librdkafka that confluent-kafka has loaded, and lowwater's plugin for it."""
 
     def __init__(self, path: str) -> None:
         client = ctypes.CDLL(confluent_kafka.cimpl.__file__)
@@ -54,7 +53,7 @@ class _Library:
 
 
 def _features(client: ctypes.CDLL) -> list[bytes]:
-    """What the client was built with."""
+    """Return the features that librdkafka was built with."""
     client.rd_kafka_conf_new.restype = ctypes.c_void_p
     conf = ctypes.c_void_p(client.rd_kafka_conf_new())
     found, size = ctypes.create_string_buffer(1024), ctypes.c_size_t(1024)
@@ -65,15 +64,15 @@ def _features(client: ctypes.CDLL) -> list[bytes]:
 
 @cache
 def _library() -> _Library | None:
-    """None where slabs become Python's messages: they are laid out for 64 bits, and a client may have no plugins."""
+    """Return None if slabs must be sent as single messages: no 64-bit little-endian machine, or no plugin support."""
     plugin = find_spec("lowwater_extractor._native.client_plugin")
     if plugin is None or plugin.origin is None or (struct.calcsize("P"), sys.byteorder) != (8, "little"):
         return None
     try:
         return _Library(plugin.origin)
     except (OSError, AttributeError, ValueError) as error:
-        # not a client whose functions can be seen from here
-        _log.warning("slabs are handed over as single messages", why=str(error))
+        # the functions of this librdkafka cannot be accessed
+        _log.warning("slabs are sent as single messages", why=str(error))
         return None
 
 
@@ -91,11 +90,11 @@ class SlabProducer(TransactionalProducer):
             others = resolve(kafka.client[_PLUGINS]).rstrip(";") + ";" if _PLUGINS in kafka.client else ""
             settings[_PLUGINS] = others + self._library.path
         super().__init__(kafka, transactional_id, tick, progressed, **settings)
-        #: librdkafka's own; it lives as long as Python's client does
+        #: the `rd_kafka_t` of the Python client, valid as long as that
         self._client = None if self._library is None else self._library.take_newest()
 
     def produce_slab(self, topic: str, slab: Slab, partition: int) -> None:
-        """All its messages, in their order; a full queue is waited for."""
+        """Produce all messages of a slab, in order; waits while the queue is full."""
         if self._library is None or self._client is None:
             self.produce_batch(topic, slab.messages(), partition)
             return
@@ -106,16 +105,16 @@ class SlabProducer(TransactionalProducer):
             done += taken
             self._taken += taken
             if done < slab.count:
-                # with its queue full it takes nothing that comes behind: what it has taken is the beginning
+                # once the queue is full it accepts no further message: the accepted ones are the first ones
                 if slab.error(done) != KafkaError._QUEUE_FULL:
-                    # else it may be any of them
+                    # with another error, any of the messages may be the rejected one
                     raise self._refused(KafkaError(next(filter(None, map(slab.error, range(slab.count))))), topic)
                 patience = self._wait(topic, patience)
 
     def _hand_over(self, library: _Library, topic: str, slab: Slab, start: int, partition: int) -> int:
         place = library.topic_new(self._client, topic.encode(), None)
         if place is None:
-            raise BusFatalError(f"produce to {topic}: the client does not take this topic")
+            raise BusFatalError(f"produce to {topic}: the Kafka client rejects this topic")
         try:
             taken: int = library.produce_batch(place, partition, _COPY, slab.address(start), slab.count - start)
         finally:
@@ -123,6 +122,6 @@ class SlabProducer(TransactionalProducer):
         return taken
 
     def close(self) -> None:
-        # with Python's client it goes, and nothing may be handed to it any more
+        # the Python client destroys the `rd_kafka_t`: nothing may be passed to it any more
         self._library = self._client = None
         super().close()

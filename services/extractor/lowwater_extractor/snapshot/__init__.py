@@ -1,1 +1,1 @@
-"""Copies of tables: what is to be copied, what has landed, and tables that are stale."""
+"""Copies of tables: which tables to copy, which chunks have landed, which tables are stale."""

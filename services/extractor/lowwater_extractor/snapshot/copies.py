@@ -1,19 +1,21 @@
-"""The copies of a source's tables, as its extractor sees them: planned, then landed by Spark, then readable.
+"""The copies of a source's tables in its extractor: planned, then landed by Spark, then readable.
 
-A table's rows that are older than the log come from the database itself. The extractor opens a view of the database
-and plans chunks (one copy for each table); Spark's tasks read and land them; the ledger topic tells which have
-landed. Once all chunks of a copy are there and the marks have passed its `high`, `Copied` is published as a
-transaction of its own: from its gsn on the table can be read.
+Rows that are older than the log are read from the database itself. The extractor opens a view of the database and plans
+chunks (one copy per table); Spark tasks read and land them; the ledger topic records which chunks have landed. When all
+chunks of a copy have landed and the marks have passed its `high`, `Copied` is published as a separate transaction: the
+table can be read from the gsn of that transaction on.
 
-Under a snapshot `low` and `high` are its place in the log. Without one a chunk holds what was there when it was read:
-`low` is the mark when it was planned, and `high` the end of the log as the database tells it when all chunks have
-landed. A row may so be newer than `low`; the changes above `low` carry whole rows, and lie over it by key.
+With a snapshot, `low` and `high` are the snapshot's position in the log. Without one, a chunk contains the rows as of
+the time at which it is read: `low` is the mark when the chunk was planned, and `high` the end of the log when all
+chunks have landed. A row may then be newer than `low`; the changes above `low` contain whole rows and replace it by
+key.
 
-What was planned and what is readable lies beside the source's position, and is written in the same Kafka transaction as
-the chunks and as `Copied`. A view does not outlive the process: what had not landed by then is planned again.
+The state of copies is stored with the source's position, in the same Kafka transaction as the chunks and as `Copied`. A
+view ends with its process: copies whose chunks had not all landed by then are planned again.
 
-A table that has to be copied is `Stale` until then, because the log does not tell its rows: that is published first, in
-front of all that the log has after it was known. A copy that an operator asked for replaces one that is right.
+A table that must be copied is `Stale` until its copy is readable, because the log does not contain its rows. `Stale` is
+published before any change that was read after the cause was found. A copy that an operator requested replaces a valid
+one, so the table is not stale meanwhile.
 """
 
 from __future__ import annotations
@@ -49,9 +51,9 @@ from lowwater_extractor.snapshot.copy_rules import LandedSet, given_up_tables, n
 from lowwater_extractor.snapshot.stale import PendingStale, control_frame
 
 STEP_SECONDS = 0.2
-#: the chunks of a copy that is not to be finished
+#: number of chunks of a copy that must not become readable
 NEVER_WHOLE = (1 << 31) - 1
-#: tables that are planned in one step: the stream goes on in between
+#: tables planned in one step: the stream is polled between two steps
 TABLES_PER_STEP = 200
 
 _log = structlog.get_logger()
@@ -59,7 +61,7 @@ _log = structlog.get_logger()
 
 @dataclass
 class _Open:
-    """A view, the tables that it has not planned yet, and the copies whose chunks are read under it."""
+    """An open view, the tables that it has not planned yet, and the copies whose chunks are read under it."""
 
     view: TableView
     waiting: set[str]
@@ -67,7 +69,7 @@ class _Open:
 
 
 class Copies:
-    """One session's. Nothing here waits: it is called in between polls."""
+    """The copies in one session. Nothing here blocks: it is called between polls."""
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ class Copies:
         schema_of: Callable[[int], str],
         generation: int,
     ) -> None:
-        """`headers`: of our own records. `copies`: as the position has them, of this generation or of one before."""
+        """`headers`: of lowwater's record types. `copies`: from the position, of this generation or an earlier one."""
         self._name = name
         self._source = source
         self._landed = landed
@@ -97,30 +99,30 @@ class Copies:
                 self.pending_stale.add(table, "it has not been copied yet")
         there = {table.full_name for table in tables}
         for copy in copies:
-            # nothing of this generation will ever say so
+            # no other record of this generation will report that the table is gone
             if copy.generation != generation and copy.table not in there:
-                self.pending_stale.add(copy.table, "it was gone when the source began again")
-        #: tables whose copy will not be finished, because they are gone or are not to be copied any more
+                self.pending_stale.add(copy.table, "it no longer existed when the source was reset")
+        #: tables whose copy is cancelled because they were dropped or are no longer configured
         self._given_up = given_up_tables(tables, self.copies, landed)
-        #: tables that are not to be planned before the marks are there: see `look_at_versions`
+        #: tables that must not be planned before the marks have reached this order: see `look_at_versions`
         self._not_before: dict[str, Order] = {}
-        #: an operator's words about tables that are not there
+        #: ids of requests for tables that do not exist
         self._refused: set[str] = set()
-        #: by request: the tables that one for all tables is for
+        #: request for all tables → the tables that existed when it was received
         self._all_tables: dict[str, list[str]] = {}
         self._views: list[_Open] = []
-        #: of copies without a snapshot that have landed whole: the question where the log ended then
+        #: copies without a snapshot whose chunks have all landed → returns the mark of the end of the log at that time
         self._ends: dict[str, Callable[[], Order | None]] = {}
-        #: each table's version in the stream that was compared with its copy
+        #: the last version of each table in the stream that was compared with its copy
         self._looked_at: dict[str, TableSchema] = {}
-        #: tables whose copy is no longer right, as far as that was seen to
+        #: stale tables for which a copy was requested
         self._stale: dict[str, Order] = {}
-        #: those that were named as stale
+        #: stale tables that were announced, or are about to be
         self._announced: dict[str, Order] = {}
         self._stepped_at = 0.0
-        #: whose chunks are not to be read any more: by an operator's command, or because the source was reset
+        #: copies whose chunks must not be read any more: an operator cancelled them, or the source was reset
         self._cancelled: list[TableCopy] = [c for c in copies if c.generation != generation and not c.is_over]
-        #: `copies` has something that the position does not have yet
+        #: `copies` has changes that are not in the position yet
         self.is_changed = False
 
     def is_due(self) -> bool:
@@ -133,7 +135,7 @@ class Copies:
     # -- what is to be copied ----------------------------------------------------------------------------
 
     def request(self, requests: Iterable[CopyRequest]) -> None:
-        """An operator's words, or those of a lake that is new; each is answered once."""
+        """Handle the requests of an operator or of a new lake; each request is handled once."""
         for word in self._by_table(requests):
             copy = self.copies.get(word.table)
             if word.request in self._refused or (copy is not None and copy.request == word.request):
@@ -144,7 +146,10 @@ class Copies:
                 self._want(word.table, word.reason, word.request, is_stale=False)
 
     def _by_table(self, requests: Iterable[CopyRequest]) -> list[CopyRequest]:
-        """A request for all tables as one for each that has none of its own. What there is is asked for only once."""
+        """Expand a request for all tables to one per table that has no request of its own.
+
+        The tables are listed only once per request.
+        """
         found = list(requests)
         own = {word.table for word in found}
         for word in [word for word in found if word.table == ALL_TABLES]:
@@ -154,7 +159,7 @@ class Copies:
         return [word for word in found if word.table != ALL_TABLES]
 
     def _cancel(self, word: CopyRequest, copy: TableCopy | None) -> None:
-        """What was readable before stays so; one that never was begins anew only by another word."""
+        """An earlier readable copy remains readable; a table without one is copied only on another request."""
         _log.info("copy cancelled", source=self._name, table=word.table, why=word.reason)
         self._wanted.pop(word.table, None)
         if copy is None:
@@ -169,10 +174,11 @@ class Copies:
         self.is_changed = True
 
     def look_at_versions(self, seen: Mapping[str, TableSchema], at: Order) -> None:
-        """`seen`: each table's last version in the stream, which has been read up to `at`.
+        """Request copies of tables whose new version changed rows without changes in the log.
 
-        Changes before the statement that made a version are rows without what it gave them: a copy whose `low` is
-        below them would have them lie over its rows. So none is planned before the marks are at `at`.
+        `seen`: the last version of each table in the stream, which has been read up to `at`. Changes before the DDL
+        statement do not have the new values, and would replace rows of a copy whose `low` is below them. So no copy is
+        planned before the marks have reached `at`.
         """
         versions = seen.take() if isinstance(seen, SeenVersions) else seen.items()
         for table, version in versions:
@@ -194,17 +200,17 @@ class Copies:
                 self._want(table, why)
                 continue
             if why:
-                # the copy that is under way has what the statement did, the one before it has not
+                # the copy in progress contains the effect of the statement, the readable one does not
                 self.pending_stale.add(table, why)
             self.copies[table] = replace(copy, seen_schema_id=new)
             self.is_changed = True
 
     def _why_copy(self, table: str, last: int, new: int) -> str:
-        """Empty where the log tells all that the new version does to the rows."""
+        """Return why the new version requires a copy; empty if the log contains all changes of its rows."""
         before, after = (avro_columns(self._schema_of(schema_id)) for schema_id in (last, new))
         if avro_key(self._schema_of(last)) != avro_key(self._schema_of(new)):
             return "its key was changed"
-        # columns that grow from documents are never dropped
+        # columns that are added from documents are never dropped
         if REST not in after and (returned := sorted(self._encoders.returned_columns(last, new))):
             return f"column {returned[0]} was dropped and added again"
         if needs_copy(before, after, self._source.filled_columns(table)):
@@ -212,7 +218,7 @@ class Copies:
         return ""
 
     def _look_at_new(self, table: str, at: Order) -> None:
-        """Made since this session began. Some of its rows may be in no log: those that it was made with."""
+        """Copy a table that was created in this session: rows that it was created with may not be in the log."""
         if table in self._wanted:
             self._not_before[table] = at
         elif any(known.full_name == table for known in self._source.tables_to_copy()):
@@ -220,26 +226,26 @@ class Copies:
             self._want(table, "it is new")
 
     def announce_stale(self, stale: Mapping[str, StaleTable]) -> None:
-        """Published with the next records, whether the table can be copied yet or not."""
+        """Add tables to `pending_stale`, which is published with the next records, even if no copy is possible yet."""
         for table, found in stale.items():
             copy = self.copies.get(table)
-            # one that is under way is not what is read now
+            # a copy in progress is not the one that readers use now
             is_right = copy is not None and copy.is_copied and copy.low >= found.order
             if not is_right and self._announced.get(table) != found.order:
                 self._announced[table] = found.order
                 self.pending_stale.add(table, found.reason)
 
     def look_at_stale(self, stale: Mapping[str, StaleTable], mark: Order) -> None:
-        """Once the marks are there: a copy that was planned before would be no better."""
+        """Request copies of stale tables once the marks have reached them: a copy planned earlier would be invalid."""
         for table, (order, reason) in stale.items():
             copy = self.copies.get(table)
             if order <= mark and self._stale.get(table) != order and (copy is None or copy.low < order):
-                # once: a table that is gone by now is none to copy
+                # only once: the table may have been dropped, and then cannot be copied
                 self._stale[table] = order
                 self._want(table, reason, is_stale=self._announced.get(table) != order)
 
     def _want(self, table: str, why: str, request: str = "", *, is_stale: bool = True) -> None:
-        """`is_stale`: nobody has been told yet that its state is not known."""
+        """`is_stale`: the table is stale, and that was not announced yet."""
         _log.info("to be copied again", source=self._name, table=table, why=why)
         self._wanted[table] = request
         if is_stale:
@@ -247,7 +253,7 @@ class Copies:
             self._take_back(table)
 
     def _take_back(self, table: str) -> None:
-        """Its copy is not right any more. The position says so, too: a new session copies it, whatever it is shown."""
+        """Invalidate the table's copy, in the position too, so that a new session copies it in any case."""
         copy = self.copies.get(table)
         if copy is None:
             return
@@ -255,17 +261,17 @@ class Copies:
             self._wanted[table] = self._wanted[table] or copy.request
             del self.copies[table]
         else:
-            # also one that was cancelled: what was readable instead of it is not right any more
+            # a cancelled copy too: the earlier copy, which remained readable, is no longer valid
             self.copies[table] = replace(copy, chunks=NEVER_WHOLE, is_cancelled=False)
         self.is_changed = True
 
     # -- planning ----------------------------------------------------------------------------------------
 
     def plan(self, mark: Order, *, is_at_end: bool) -> list[Chunk]:
-        """Chunks to publish now, with `copies` as the position then has them.
+        """Return the chunks to publish now; `copies` is then to be stored in the position with them.
 
-        `mark`: the lowest of the threads' marks. What lies at or below it can be seen by every read from now on.
-        `is_at_end`: all that the log had then was read, and no transaction was open.
+        `mark`: the lowest mark of the threads; every read from now on sees all commits at or below it. `is_at_end`: the
+        log was read to its end there, and no transaction was open.
         """
         self._landed.poll()
         for open_ in list(self._views):
@@ -277,9 +283,9 @@ class Copies:
             self._views.append(_Open(self._source.begin_view(new), set(new)))
         found: list[Chunk] = []
         for open_ in self._views:
-            # a table that is not wanted any more was cancelled after the view had been asked for it
+            # tables that are no longer in `_wanted` were cancelled after the view was opened for them
             found_tables = open_.view.plan(TABLES_PER_STEP)
-            # one that is altered since the view was asked for it, or has become stale, is left to another view
+            # tables that were altered or became stale after the view was opened are left to another view
             is_late = is_early | {p.table.full_name for p in found_tables if self._was_stale_after(p, mark)}
             open_.waiting -= {planned.table.full_name for planned in found_tables} & is_late
             tables = [p for p in found_tables if p.table.full_name in self._wanted.keys() - is_late]
@@ -293,12 +299,12 @@ class Copies:
         return found + [self._closing(self.copies.pop(table)) for table in given_up]
 
     def _was_stale_after(self, planned: PlannedTable, mark: Order) -> bool:
-        """A copy that begins before that could never be readable."""
+        """Return whether the table became stale after the view: such a copy could never become readable."""
         stale = self._stale.get(planned.table.full_name, ORDER_MIN)
         return bool(planned.chunks) and (mark if planned.at is None else planned.at) < stale
 
     def _gone(self, open_: _Open, table: str) -> list[Chunk]:
-        _log.warning("there is no such table to copy", source=self._name, table=table)
+        _log.warning("table to copy does not exist", source=self._name, table=table)
         self._refused.add(self._wanted.pop(table))
         self._not_before.pop(table, None)
         open_.waiting.discard(table)
@@ -306,8 +312,8 @@ class Copies:
         return [] if before is None or before.is_over else [self._closing(before)]
 
     def _closing(self, copy: TableCopy) -> Chunk:
-        """A copy of no chunks: nothing of the one that it replaces is waited for any more."""
-        _log.info("copy given up", source=self._name, table=copy.table, copy=copy.copy)
+        """Return the chunk of an empty copy that replaces `copy`, so that no chunk of it is awaited any more."""
+        _log.info("copy discarded", source=self._name, table=copy.table, copy=copy.copy)
         new = uuid.uuid4().hex[:16]
         return Chunk(self._name, new, copy.table, 0, 0, copy.schema_id, b"", copy.low, copy.high, 0, copy.copy)
 
@@ -323,8 +329,8 @@ class Copies:
         request = self._wanted.pop(name) or (before.request if before else "")
         self.copies[name] = TableCopy(
             name, copy, count, schema_id, low, high, is_copied=False, request=request, generation=self._generation,
-            # the stream may still be before the statement that made this version. Without a snapshot one that rewrites
-            # rows makes the copy once more; with one, what is readable until then is stale from that statement on
+            # the stream may not have reached the DDL statement of this version yet. If that statement rewrites rows, a
+            # table without a snapshot is copied again; with one, the earlier copy is stale from that statement on
             seen_schema_id=self._shown_schema_id(name, before) if planned.at is None or is_replaced else 0,
         )  # fmt: skip
         open_.waiting.discard(name)
@@ -337,7 +343,7 @@ class Copies:
         ]
 
     def _shown_schema_id(self, table: str, before: TableCopy | None) -> int:
-        """Of the last version that the stream has shown, in this session or to the copy before; 0: none."""
+        """Return the schema id of the last version in the stream, in this session or for the last copy; 0: none."""
         shown = self._looked_at.get(table)
         if shown is not None:
             return int(schema_id_of(self._encoders.encoder(shown).header))
@@ -353,12 +359,12 @@ class Copies:
         try:
             changed = open_.view.keep([copy.table for copy in unfinished])
         except SourceLostError as error:
-            _log.warning("a view is lost: its tables are copied anew", **error.fields())
+            _log.warning("view lost: its tables are copied again", **error.fields())
             self._close(open_)
             changed = [copy.table for copy in unfinished]
         for copy in unfinished:
             if copy.table in changed and copy.table not in self._wanted:
-                self._want(copy.table, "what was planned can no longer be read", is_stale=False)
+                self._want(copy.table, "the planned chunks can no longer be read", is_stale=False)
                 open_.copies.discard(copy.copy)
 
     def _close(self, open_: _Open) -> None:
@@ -369,11 +375,14 @@ class Copies:
 
     @property
     def is_any_whole(self) -> bool:
-        """One that has landed whole, and is not readable yet."""
+        """Whether there is a copy whose chunks have all landed and that is not readable yet."""
         return any(not c.is_over and self._landed.has_all(c) for c in self.copies.values())
 
     def ask_ends(self, stream: Stream) -> None:
-        """The `high` of copies that have landed whole without a snapshot. A new session asks again, and later."""
+        """Set `high` of copies without a snapshot whose chunks have all landed.
+
+        After a restart the new session asks again and gets a later end of the log.
+        """
         for copy in [c for c in self.copies.values() if c.high == ORDER_MAX and self._landed.has_all(c)]:
             if copy.copy not in self._ends:
                 assert isinstance(stream, WindowStream), "a copy without a snapshot asks the stream for the log's end"
@@ -385,19 +394,19 @@ class Copies:
     def announcement(
         self, marks: Mapping[int, ThreadMark], published: Callable[[int], Order], now_us: int
     ) -> SourceTransaction | None:
-        """A transaction of ours: what is stale, and copies that are readable now, being whole and below the marks.
+        """Return a transaction with the stale tables and with the copies that are complete and below the marks.
 
-        Its order comes right after its thread's mark, below everything that can still come; so there are no more for
-        each mark of the log's own than it has free orders. It is a mark itself, until the log has gone on.
+        Its order is directly after its thread's mark and below all later commits, so each mark of the log allows at
+        most `free_orders` such transactions. Its order is the mark of the thread until the log advances.
         """
         thread, mark = min(marks.items(), key=lambda item: item[1].order)
         ready = [c for c in self.copies.values() if not c.is_over and self._landed.has_all(c)]
         ready = [c for c in ready if mark.order >= c.high and c.table not in self._wanted]
-        # one that began before its table became stale again would end that too soon
+        # a copy that began before its table became stale must not end that state
         ready = [c for c in ready if c.low >= self._announced.get(c.table, ORDER_MIN)]
         order = Order(mark.order.major + 1, 0)
         if mark.order.minor != U64_MAX:
-            # of the announcement before this one
+            # the mark is that of the last announcement
             order = Order(mark.order.major, mark.order.minor + 1)
         has_any = ready or self.pending_stale
         if not has_any or order.minor >= mark.free_orders or order <= published(thread):
@@ -412,7 +421,7 @@ class Copies:
         return SourceTransaction(thread, txid, order, now_us, frames, size, len(frames))
 
     def _frame(self, copy: TableCopy) -> Frame:
-        # all chunks of a view have one `low`: one line for the table is enough
+        # all chunks of a view have the same `low`: one entry per table is enough
         chunk = CopiedChunk(copy.table, 1, copy.low, copy.high)
         return control_frame(self._copied_header, Copied(0, copy.copy, (copy.table,), (chunk,)))
 

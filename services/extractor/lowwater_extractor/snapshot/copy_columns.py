@@ -1,4 +1,4 @@
-"""The columns of a chunk: as they were planned, found again in the table as it is now."""
+"""Maps the columns with which a chunk was planned to the current columns of the table."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from lowwater.lake.schema.columns import lake_table
 
 
 class PlannedColumn(NamedTuple):
-    """A column of the lake."""
+    """A column of the lake and the table's column from which it is read."""
 
     field: pa.Field
-    #: where it comes from; None: it is gone since, and null from then on
+    #: the table's column; None: it was dropped after the plan, and is read as null
     shown: PublishedColumn | None
     mask: Mask | None
 
 
 def planned_columns(columns: Sequence[Column], avro: str, rules: ColumnRules) -> list[PlannedColumn]:
-    """`avro` is the table version that the chunk was planned with, `columns` are what the table has now."""
+    """Return the columns to read. `avro`: the table version of the plan; `columns`: the table's current columns.
+
+    SnapshotGoneError: a key column was dropped, or a column has another type.
+    """
     about = json.loads(avro)["lowwater"]
     where = f"{about['namespace']}.{about['table']}"
     names = {column.name for column in columns}
-    # the key is the published one's: that of the table may have changed since
+    # the key of the plan: that of the table may have changed since
     key = tuple(name for name in about["key"] if name in names)
     table = TableSchema(about["source"], about["namespace"], about["table"], about["version"], tuple(columns), key)
     shown = {found.column.name: found for found in published(table, rules)[1]}
@@ -37,7 +40,7 @@ def planned_columns(columns: Sequence[Column], avro: str, rules: ColumnRules) ->
     for lake, (name, type_) in zip(lake_table(avro).columns, avro_columns(avro).items(), strict=True):
         column = shown.get(name)
         if column is None and name in about["key"]:
-            raise changed_since(f"{where}.{name} is gone, which was part of the key")
+            raise changed_since(f"{where}.{name}, a column of the key, was dropped")
         if column is not None and avro_type(column.column.type) != type_:
             raise changed_since(f"{where}.{name} has another type than it was planned with")
         found.append(PlannedColumn(lake.field, column, (rules.mask or {}).get(f"{where}.{name}")))
@@ -45,4 +48,6 @@ def planned_columns(columns: Sequence[Column], avro: str, rules: ColumnRules) ->
 
 
 def changed_since(what: str) -> SnapshotGoneError:
-    return SnapshotGoneError(f"{what}: the table has changed since the copy was planned", hint="a new plan comes")
+    return SnapshotGoneError(
+        f"{what}: the table has changed since the copy was planned", hint="the copy is planned again automatically"
+    )

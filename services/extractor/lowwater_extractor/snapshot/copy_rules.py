@@ -1,4 +1,4 @@
-"""What must be copied, and what has landed: the decisions behind `copies.py`."""
+"""Rules for `copies.py`: which tables must be copied, and which chunks have landed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lowwater.records.types import Landed, TableCopy
 from lowwater.runtime.config import KafkaConfig
 from lowwater.runtime.recovery import Next, Saved, decide, step_of
 
-#: readers widen these by themselves: rows of the old version stay what they were
+#: type changes that readers apply themselves: rows of the old version remain valid
 WIDENINGS = {("int", "long"), ("float", "double"), ("int", "double")}
 
 
@@ -26,7 +26,7 @@ class LandedSet(Protocol):
 
 
 class LandedChunks:
-    """Which chunks have landed, as the ledger topic tells it."""
+    """The chunks that have landed, read from the ledger topic."""
 
     def __init__(self, kafka: KafkaConfig, codec: RecordCodec, group: str) -> None:
         self._codec = codec
@@ -54,7 +54,7 @@ class LandedChunks:
 
 
 def next_of(table: str, copy: TableCopy | None, landed: LandedSet, wanted: Set[str]) -> Next[str]:
-    """What becomes of a table's copy at a start: the view of one that is not whole is gone with its process."""
+    """Return what to do with a table's copy at a start. The view of an incomplete copy ended with its process."""
     saved: Saved[str] = Saved(None)
     if copy is not None:
         saved = Saved(copy.copy) if copy.is_over else Saved(None, step_of(copy.copy, table))
@@ -63,26 +63,26 @@ def next_of(table: str, copy: TableCopy | None, landed: LandedSet, wanted: Set[s
 
 
 def wanted_tables(tables: Sequence[TableSchema], copies: Mapping[str, TableCopy], landed: LandedSet) -> list[str]:
-    """Those that must be copied, or copied anew."""
+    """Return the tables that must be copied, for the first time or again."""
     names = [table.full_name for table in tables]
     return [name for name in names if next_of(name, copies.get(name), landed, {name}).start is None]
 
 
 def given_up_tables(tables: Sequence[TableSchema], copies: Mapping[str, TableCopy], landed: LandedSet) -> list[str]:
-    """Those whose copy is not whole, and is not wanted any more: they were dropped, or taken out of the config."""
+    """Return the tables with an incomplete copy that were dropped or removed from the config."""
     wanted = {table.full_name for table in tables}
     gone = [copy for name, copy in copies.items() if next_of(name, copy, landed, wanted).gone]
     return [copy.table for copy in gone if not landed.has_all(copy)]
 
 
 def needs_copy(old: Mapping[str, Any], new: Mapping[str, Any], filled: Set[str]) -> bool:
-    """Whether the rows must be copied anew, because the log does not tell what became of them with the columns.
+    """Return whether the table must be copied again because its rows changed with the columns, without log records.
 
-    Column → Avro type. `filled`: columns that also have a value in rows which are older than they are.
+    `old`, `new`: column → Avro type. `filled`: columns that have a value also in rows older than the column.
     """
     added, removed = new.keys() - old.keys(), old.keys() - new.keys()
     if added and removed:
-        return True  # it may be a new name for an old column
+        return True  # a column may have been renamed
     if added & filled:
         return True
     changed = [(old[name], new[name]) for name in old.keys() & new.keys() if old[name] != new[name]]

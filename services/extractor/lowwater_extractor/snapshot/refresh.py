@@ -1,7 +1,7 @@
-"""The mode `full_refresh`: a source of which nothing but whole tables is read. For every kind.
+"""The mode `full_refresh`, for every source kind: only whole tables are read.
 
-Its tables are copied as those of any source are, in chunks by Spark's tasks; there is no log behind them. So the stream
-has marks alone, which go with the time, and a copy counts from the mark on that stood when all of it had landed.
+Tables are copied as those of any source, in chunks by Spark tasks, but there is no log. So the stream has only marks,
+which follow the clock, and a copy is readable from the mark on that was current when all of its chunks had landed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ THREAD = 1
 
 
 class RefreshStream:
-    """A `WindowStream` in which no change ever comes."""
+    """A `WindowStream` without changes."""
 
     def __init__(self, resume: bytes | None, now: Callable[[], int] = now_us) -> None:
         self._now = now
@@ -27,7 +27,7 @@ class RefreshStream:
         self.seen: dict[str, TableSchema] = {}
 
     def poll(self, held: frozenset[int]) -> Polled:
-        # a clock that was set back must not take a mark with it
+        # a mark must not go back when the clock is set back
         self._at = max(self._at, self._now())
         resume = json.dumps({"refresh": self._at}).encode()
         return Polled([], {THREAD: ThreadMark(THREAD, Order.mark(self._at), resume, ThreadState.OPEN, at_end=True)})
@@ -37,10 +37,10 @@ class RefreshStream:
         return lambda: end
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
-        """Nobody keeps anything for it."""
+        """There is no log to discard."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """There is nothing to close."""
 
 
 def _at(resume: bytes) -> int:

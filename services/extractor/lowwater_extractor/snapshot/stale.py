@@ -1,4 +1,4 @@
-"""Tables whose state is not known from some place in the order on: collected here, and published as `Stale`."""
+"""Collects the tables whose state is unknown from some order on, which are published as `Stale`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lowwater.records.positions import Order
 from lowwater.records.types import Copied, Stale
 from lowwater_extractor.api import Frame, SourceTransaction
 
-#: so many tables are named by one record: ten thousand at once would not fit a message
+#: tables in one record: ten thousand would exceed the maximum size of a message
 TABLES_PER_RECORD = 500
 
 
 class PendingStale:
-    """What is to be published before anything else of this source: table → why."""
+    """Stale tables (table → reason) that must be published before any other record of the source."""
 
     def __init__(self, header: bytes) -> None:
         self._header = header
@@ -33,7 +33,7 @@ class PendingStale:
         self._reasons.pop(table, None)
 
     def take(self) -> list[Frame]:
-        """The records that say it all; they are the caller's to publish now."""
+        """Remove all tables and return the records of them, which the caller must publish now."""
         by_reason: dict[str, list[str]] = {}
         for table, reason in self._reasons.items():
             by_reason.setdefault(reason, []).append(table)
@@ -46,7 +46,7 @@ class PendingStale:
 
 
 def control_frame(header: bytes, record: Stale | Copied) -> Frame:
-    """A record of ours as a change of a transaction: its `seq` is given when it is published, as that of all others."""
+    """Return a `Stale` or `Copied` record as a change of a transaction; its `seq` is assigned by the publisher."""
     body = generic.encode(record)
     _, after_seq = read_long(body, 0)
     return header, body[after_seq:]
@@ -54,7 +54,7 @@ def control_frame(header: bytes, record: Stale | Copied) -> Frame:
 
 @dataclass(frozen=True)
 class _Preceded:
-    """Changes after some frames of ours. Can be iterated more than once, as what it is made of can."""
+    """`frames` followed by `changes`. Can be iterated more than once if `changes` can."""
 
     frames: Sequence[Frame]
     changes: Iterable[Frame]
@@ -66,9 +66,9 @@ class _Preceded:
 def put_in_front(
     transactions: Sequence[SourceTransaction], frames: Sequence[Frame], published: Mapping[int, Order]
 ) -> list[SourceTransaction]:
-    """With the frames in the first transaction of each thread that is not published yet.
+    """Return the transactions, with `frames` prepended to the first unpublished one of each thread.
 
-    Of each thread: which of these transactions is released first is not decided here.
+    Of each thread, because the merger decides which of these transactions is released first.
     """
     threads: set[int] = set()
     found = []

@@ -1,4 +1,4 @@
-"""What a source kind knows of tables that its log falls silent about: named by every poll, remembered over restarts."""
+"""Tables whose rows changed without changes in the log: returned by every poll, and stored in notes across restarts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _log = structlog.get_logger()
 
 
 class StaleTables:
-    """Table → where and why. Kept for good: a copy whose `low` is below it is never right, also after a restart."""
+    """Table → order and reason. Stored permanently: a copy whose `low` is below the order is never valid."""
 
     def __init__(self, source: str, notes: Mapping[str, bytes]) -> None:
-        """`notes`: of the source, as `Encoders.notes` has them; others than ours are passed over."""
+        """`notes`: all notes of the source (`Encoders.notes`); other notes are ignored."""
         self._source = source
         self.found: dict[str, StaleTable] = {}
         for name, value in notes.items():
@@ -28,17 +28,17 @@ class StaleTables:
         self._changed: set[str] = set()
 
     def add(self, table: str, order: Order, reason: str) -> None:
-        """Orders only rise: what was not known before is not known by another statement either."""
+        """Record that a table is stale at `order`. An order at or below the recorded one is ignored."""
         known = self.found.get(table)
         if known is None or known.order < order:
             if known is None or known.reason != reason:
-                # foreign keys may do it many times a second
+                # not for each order: cascading foreign keys may do it many times per second
                 _log.warning("rows changed without changes in the log", source=self._source, table=table, why=reason)
             self.found[table] = StaleTable(order, reason)
             self._changed.add(table)
 
     def order_of(self, table: str) -> Order:
-        """Where it became stale last; below everything if it never did."""
+        """Return the order at which the table last became stale; the lowest order if it never did."""
         return self.found[table].order if table in self.found else ORDER_MIN
 
     def forget(self, table: str) -> None:
@@ -46,7 +46,7 @@ class StaleTables:
         self._changed.add(table)
 
     def notes(self) -> dict[str, bytes]:
-        """For `Polled.notes`: what is to be remembered, or no more, and was not yet."""
+        """Return the notes that changed since the last call, for `Polled.notes`; an empty value deletes a note."""
         changed, self._changed = self._changed, set()
         return {_PREFIX + name: self._packed(name) for name in sorted(changed)}
 

@@ -1,6 +1,6 @@
-"""The source kinds. One line each: the kind's name and where its class is.
+"""The source kinds: name → module and class.
 
-A kind is imported only when it is used, so that a driver is needed only by those who use it.
+A kind is imported only when it is used, so that its driver need not be installed otherwise.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def source_class(kind: str) -> type[Any]:
 
 
 def open_source(name: str, kind: str, config: dict[str, Any]) -> Source:
-    """A source of this kind, with its config checked."""
+    """Return a source of this kind. ConfigError: the kind is unknown or its config is invalid."""
     cls = source_class(kind)
     try:
         model = cls.config_model(**config)
