@@ -148,7 +148,7 @@ def test_every_type_masked(types_table: Database, mask: Mask) -> None:
 @pytest.mark.parametrize(
     ("type_", "value", "why"),
     [
-        ("time", "24:00:00", "a time of day beyond a day"),
+        ("time", "24:00:00", "a time of day of 24:00 or more"),
         ("numeric(5,2)", "NaN", "not a number"),
         ("timestamp", "294276-12-31", "beyond 64 bits"),
     ],

@@ -172,7 +172,7 @@ def test_an_array_can_have_another_delimiter() -> None:
         (1, "{{a}}", "more dimensions"),
         (2, "{a}", "fewer dimensions"),
         (2, "{NULL}", "fewer dimensions"),
-        (1, "{a}b", "something behind it"),
+        (1, "{a}b", "trailing text"),
         (1, "a", ""),
         (1, "", ""),
         (1, "{a", ""),

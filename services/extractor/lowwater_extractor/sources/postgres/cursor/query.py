@@ -1,8 +1,8 @@
-"""The statements of the mode `incremental`. They are made here, nothing is asked.
+"""Builds the SQL statements of the mode `incremental`, without executing them.
 
-A table is read in the order (primary, secondary), as an index on both has it: a null in the secondary lies behind all
-values. Rows with a null in the primary lie before all others. Bounds are literals without a type, which the server
-reads as the type of the column that they are compared with, and compares by that type's own order.
+A table is read in the order (primary, secondary), the order of an index on both: nulls in the secondary sort last.
+Rows with a null in the primary come before all others. Bounds are untyped literals, which the server converts to the
+type of the compared column and compares in that type's order.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from psycopg import sql
 
 from lowwater_extractor.incremental.cursors import LOWEST, Bound, Range
 
-#: how far ahead of UTC a wall clock may be
+#: maximum offset of local time ahead of UTC
 _AHEAD_HOURS = 14
-#: and how far behind
+#: maximum offset of local time behind UTC
 _BEHIND_HOURS = 12
 
-#: a bound, moved down
+#: expression for a bound minus the overlap, by type
 _OVERLAPS = {
     "timestamptz": "({}::timestamptz - make_interval(secs => {}))",
     "timestamp": "({}::timestamp - make_interval(secs => {}))",
@@ -35,7 +35,7 @@ _WHOLE = ("date", "int2", "int4", "int8")
 
 SERVER_CURSOR = sql.Identifier("lowwater_sync")
 
-#: how far the database is seen: a standby shows it as it was
+#: the time of the visible data: now on a primary, the last replayed commit on a standby
 AT = sql.SQL("""
 SELECT (extract(epoch FROM at) * 1000000)::int8, at FROM (
     SELECT CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_xact_replay_timestamp(), 'epoch') ELSE now() END) t(at)
@@ -44,18 +44,18 @@ SELECT (extract(epoch FROM at) * 1000000)::int8, at FROM (
 
 @dataclass(frozen=True, slots=True)
 class Cursored:
-    """A relation, and what it is read by."""
+    """A relation and its cursor columns."""
 
     namespace: str
     table: str
-    #: as pg_class has it: r, p, v, m or f
+    #: pg_class.relkind: r, p, v, m or f
     kind: str
     primary: str
     secondary: str
     key: tuple[str, ...]
-    #: the primary's type, without its domain
+    #: type of the primary column, domains resolved
     type_name: str
-    #: so far below its bound a sync reads again
+    #: each sync reads again rows this far below its lower bound
     overlap: float = 0.0
 
     @property
@@ -68,18 +68,18 @@ class Cursored:
 
     @property
     def tells_time(self) -> bool:
-        """Whether a value says by itself that no transaction can come below it any more. A time without a zone does
-        not: nobody knows whose wall it hung on."""
+        """Whether the age of a value shows that no transaction can still write below it. For a timestamp without time
+        zone it does not, because its zone is unknown."""
         return self.type_name in ("timestamptz", "date")
 
     @property
     def relation(self) -> sql.Composable:
-        """Behind FROM. Rows of tables that inherit from it are theirs."""
+        """The relation after FROM. Rows of inheriting tables belong to those tables (ONLY)."""
         return sql.SQL("ONLY {}" if self.kind == "r" else "{}").format(sql.Identifier(self.namespace, self.table))
 
 
 def last_row(table: Cursored, after: Bound | None, at: str, settle_seconds: float) -> sql.Composed:
-    """The last row above `after` that may be read by now."""
+    """Select the cursor columns of the last row above `after` that is old enough to be read."""
     parts = [*_above(table, after), _past(table, at, settle_seconds)]
     return sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT 1").format(
         sql.SQL(", ").join(map(sql.Identifier, table.columns)),
@@ -90,7 +90,7 @@ def last_row(table: Cursored, after: Bound | None, at: str, settle_seconds: floa
 
 
 def rows(table: Cursored, columns: list[str], wanted: Range) -> sql.Composed:
-    """The rows of a range, always in the same order, by a cursor on the server."""
+    """Declare a server-side cursor for the rows of a range, in a deterministic order."""
     return sql.SQL("DECLARE {} NO SCROLL CURSOR FOR SELECT {} FROM {} WHERE {} ORDER BY {}").format(
         SERVER_CURSOR,
         sql.SQL(", ").join(map(sql.Identifier, columns)),
@@ -115,7 +115,7 @@ def can_overlap(type_name: str) -> bool:
 
 
 def _late(table: Cursored, after: Bound) -> sql.Composable:
-    """Rows that have come below the bound since it was read up to, and with them those that were read then."""
+    """Condition for rows above the bound minus the overlap: late rows, and rows that were already read."""
     far = math.ceil(table.overlap / 86_400) if table.type_name == "date" else table.overlap
     far = math.ceil(far) if table.type_name in _WHOLE else far
     shifted = sql.SQL(_OVERLAPS[table.type_name]).format(sql.Literal(after[0]), sql.Literal(far))
@@ -129,7 +129,7 @@ def _above(table: Cursored, after: Bound | None) -> list[sql.Composable]:
     value = sql.Literal(after[0])
     if not table.secondary or after[1] is None:
         return [sql.SQL("{} > {}").format(primary, value)]
-    # the first condition is for the index: the server does not see it in the second
+    # the first condition allows an index scan: the server does not derive it from the second
     return [
         sql.SQL("{} >= {}").format(primary, value),
         sql.SQL("({p} > {v} OR {s} > {w} OR {s} IS NULL)").format(
@@ -148,7 +148,7 @@ def _up_to(table: Cursored, to: Bound) -> sql.Composable:
 
 
 def _past(table: Cursored, at: str, settle_seconds: float) -> sql.Composable:
-    """What is not to be a bound yet: what is young, and what lies in the future, which would hide all before it."""
+    """Exclude values that must not become a bound: recent ones, and future ones, which would hide rows below them."""
     primary = sql.Identifier(table.primary)
     settled = sql.SQL("{}::timestamptz - make_interval(secs => {})").format(
         sql.Literal(at), sql.Literal(settle_seconds)
@@ -157,14 +157,14 @@ def _past(table: Cursored, at: str, settle_seconds: float) -> sql.Composable:
         case "timestamptz":
             return sql.SQL("{} <= {}").format(primary, settled)
         case "date":
-            # a day that is over everywhere
+            # a day that has ended in every time zone
             day = sql.SQL("(({}) AT TIME ZONE 'UTC' - make_interval(hours => {}))::date")
             return sql.SQL("{} < {}").format(primary, day.format(settled, sql.Literal(_BEHIND_HOURS)))
         case "timestamp":
             latest = sql.SQL("{}::timestamptz AT TIME ZONE 'UTC' + make_interval(hours => {})")
             return sql.SQL("{} <= {}").format(primary, latest.format(sql.Literal(at), sql.Literal(_AHEAD_HOURS)))
         case "float4" | "float8" | "numeric":
-            # behind infinity there is only what is not a number
+            # excludes Infinity and NaN, which sorts after it
             return sql.SQL("{} < 'Infinity'").format(primary)
         case _:
             return sql.SQL("true")

@@ -1,6 +1,6 @@
-"""Rows by their cursors out of one PostgreSQL database, a piece at a time, under one snapshot for all tables.
+"""Reads rows by cursor columns, in batches, in one snapshot for all tables.
 
-The server's text of each value goes the way that it goes out of the log: one table of types for both.
+Values are converted from the server's text with the same type mapping as values of the log.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from lowwater_extractor.sources.postgres.cursor.setup import CursoredTable, find
 from lowwater_extractor.sources.postgres.types import column_type
 from lowwater_extractor.sources.postgres.wire.text_values import Convert
 
-#: how long one step waits for an answer: most come at once, and the loop has nothing better to do meanwhile
+#: how long one step waits for an answer; most answers arrive within it
 STEP_MILLISECONDS = 10
-#: rows that are fetched at once: the first time, and at most
+#: rows per FETCH: initial value and maximum
 FETCH_ROWS, FETCH_ROWS_MAX = 16, 20_000
 
 _SETTINGS = (
-    # a reader that is paused must not hold the snapshot for ever: it is taken anew
+    # a paused reader must not hold its snapshot indefinitely; a new attempt takes a new one
     "SET idle_in_transaction_session_timeout = '10min'",
     "SET statement_timeout = 0",
-    # all rows are wanted, not the first ones
+    # optimize for reading all rows, not the first ones
     "SET cursor_tuple_fraction = 1",
 )
-#: what a new attempt can mend: a standby that cancels, a table that was altered since it was looked at
+#: errors that a new attempt can resolve: recovery conflicts on a standby, tables altered since they were read
 _PASSING = ("40001", "40P01", "42703", "42P01", "42804", "57014", "25P03", "25P04")
 
 Ask = Generator[None, None, pq.abc.PGresult]
@@ -83,12 +83,12 @@ class CursorReader:
     def rows(self, ranges: Mapping[str, Range], at_us: int) -> Iterator[list[bytes]]:
         for _ in self._begin():
             yield []
-        # as the snapshot shows them: a version begins with the sync that has its rows
+        # as of the snapshot: a table version starts with the sync that reads its rows
         found = {t.name: t for t in find_cursored(self._config, self._catalogue)}
         for name, wanted in ranges.items():
             if name not in found or found[name].cursored != self._tables[name]:
                 raise SourceLostError(
-                    f"{name} was altered: it is looked at anew", source=self._source, hint="it is tried again"
+                    f"{name} was altered: its definition is read again", source=self._source, hint="it is tried again"
                 )
             yield from self._table_rows(_Shape(found[name], self._encoders, self.seen), wanted, at_us)
 
@@ -116,11 +116,11 @@ class CursorReader:
             yield []
 
     def _fit_fetch(self, size: int, count: int) -> None:
-        """So many rows that a piece comes to about `read_bytes`; wide ones must not come by the thousand."""
+        """Adapt the rows per FETCH so that a batch has about `read_bytes`: wide rows need smaller batches."""
         wanted = count * self._config.read_bytes // max(1, size)
         self._fetch_rows = max(1, min(wanted, 8 * self._fetch_rows, FETCH_ROWS_MAX))
 
-    # -- asking ------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------
 
     def _begin(self) -> Generator[None, None, None]:
         if not self._is_begun:
@@ -128,7 +128,7 @@ class CursorReader:
             self._is_begun = True
 
     def _ask(self, statement: sql.Composable, what: str = "read") -> Ask:
-        """Ends with the answer; a step each time that there is none yet."""
+        """Run a statement. Yields while there is no answer yet, and returns the answer."""
         connection = self._catalogue.connection
         pg = connection.pgconn
         with named_errors(self._source, what):
@@ -168,7 +168,7 @@ class CursorReader:
 
 
 class _Shape:
-    """A table's version, and how its rows are read."""
+    """A table version and the conversion of its rows."""
 
     def __init__(self, found: CursoredTable, encoders: Encoders, seen: dict[str, TableSchema]) -> None:
         self.table = encoders.versioned(found.schema)
@@ -194,7 +194,7 @@ class _Shape:
             raise self._explain(texts, error) from error
 
     def _explain(self, texts: list[bytes | None], error: Exception) -> LowwaterError:
-        """Which column it was: looked for only once it has gone wrong. The value stays out of the message."""
+        """Find the column that failed. The message does not contain the value."""
         for column, convert, text in zip(self.table.columns, self._converts, texts, strict=True):
             try:
                 if text is not None:

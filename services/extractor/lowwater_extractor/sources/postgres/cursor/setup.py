@@ -1,4 +1,4 @@
-"""The tables of the mode `incremental`, and what they must have to be read by a cursor, with the words that mend it."""
+"""The tables of the mode `incremental`, and the checks that they can be read by a cursor, each with a fix."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SELECT format('%%I.%%I', n.nspname, c.relname), format('%%I', n.nspname) FROM pg
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY(%s) AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE'))
 ORDER BY 1"""
-#: tables whose rows lie in this database, without an index that begins with the column
+#: whether a table has an index that starts with the column
 _INDEXED = """
 SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
                WHERE i.indrelid = %s AND a.attname = %s AND i.indisvalid AND i.indpred IS NULL)"""
@@ -51,7 +51,7 @@ class CursoredTable:
 
 
 def _relations(config: PostgresConfig, catalogue: DatabaseCatalogue) -> dict[str, CatalogueTable]:
-    """A pattern stands for tables; a view or a foreign table is named."""
+    """Return the configured relations. A pattern matches tables only; views and foreign tables must be named."""
 
     def is_meant(name: str, kind: str) -> bool:
         return is_wanted(config.tables, name) and (kind in "rp" or name in config.cursors or name in config.tables)
@@ -60,7 +60,7 @@ def _relations(config: PostgresConfig, catalogue: DatabaseCatalogue) -> dict[str
 
 
 def find_cursored(config: PostgresConfig, catalogue: DatabaseCatalogue) -> list[CursoredTable]:
-    """Those that have all that they must have."""
+    """Return the relations with a complete cursor configuration."""
     relations = _relations(config, catalogue).items()
     return [
         _cursored(config, table, config.cursors[name])
@@ -82,7 +82,7 @@ def _cursored(config: PostgresConfig, table: CatalogueTable, cursor: CursorConfi
 
 
 def tables_to_read(config: PostgresConfig, source: str, catalogue: DatabaseCatalogue) -> list[CursoredTable]:
-    """All that the config names; raises where one cannot be read by its cursor."""
+    """Return all configured relations. Raises if one cannot be read by its cursor."""
     refuse_bad(check_cursors(config, catalogue), source)
     return find_cursored(config, catalogue)
 
@@ -91,12 +91,12 @@ def tables_to_read(config: PostgresConfig, source: str, catalogue: DatabaseCatal
 
 
 def check_cursors(config: PostgresConfig, catalogue: DatabaseCatalogue) -> Iterator[Check]:
-    """One that fails does not hide the next, as far as that can be asked."""
+    """Run all checks. A failed check does not stop the next ones."""
     ((encoding,),) = catalogue.ask("SHOW server_encoding")
-    yield Check("encoding", encoding != "SQL_ASCII", encoding, "move to a database with an encoding, UTF8 say")
+    yield Check("encoding", encoding != "SQL_ASCII", encoding, "move to a database with an encoding, for example UTF8")
     relations = _relations(config, catalogue)
     yield check_tables(
-        config, relations, "tables and cursors are by `schema.table`; name a partitioned table, not its partitions"
+        config, relations, "tables and cursors are named `schema.table`; name a partitioned table, not its partitions"
     )
     yield _select(config, catalogue, relations)
     columns = {name: table.pg_types for name, table in relations.items()}
@@ -119,7 +119,7 @@ def _select(config: PostgresConfig, catalogue: DatabaseCatalogue, relations: dic
 
 
 def _order(catalogue: DatabaseCatalogue, tables: list[CursoredTable]) -> Check:
-    """The server is asked to plan it: it knows best what it can sort."""
+    """Check with EXPLAIN that the server can sort by the cursor columns."""
     wrong = []
     for table in (t.cursored for t in tables):
         for column in dict.fromkeys((*table.columns, *table.key)):
@@ -128,7 +128,7 @@ def _order(catalogue: DatabaseCatalogue, tables: list[CursoredTable]) -> Check:
                 catalogue.ask(asked)
             except LowwaterError as error:
                 wrong.append(f"{table.name}.{column}: {error.what}")
-    fix = "take a column whose type has an order: a time, a number, a text"
+    fix = "use a column whose type can be sorted: a time, a number, a text"
     return Check("order", not wrong, "; ".join(wrong) or "the server can sort by them", fix if wrong else "")
 
 

@@ -1,7 +1,7 @@
-"""The mode `incremental` of the kind `postgres`: rows by cursor columns, by plain SELECTs of a plain login.
+"""The mode `incremental` of the kind `postgres`: rows are read by cursor columns, with SELECT only.
 
-For what has no log: views, foreign and unlogged tables, servers and standbys without logical decoding, logins that may
-not replicate. There is no slot, no publication, no lock: the position in Kafka is all there is.
+It is for relations and servers without logical decoding: views, foreign and unlogged tables, standbys, roles without
+REPLICATION. It uses no slot, publication or lock; the only state is the position in Kafka.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from lowwater_extractor.sources.postgres.config import PostgresConfig
 from lowwater_extractor.sources.postgres.cursor.reader import CursorReader
 from lowwater_extractor.sources.postgres.cursor.setup import tables_to_read
 
-#: what IDENTIFY_SYSTEM says, for those who may not replicate. A standby writes no log, and knows its timeline from the
-#: last checkpoint
+#: the values of IDENTIFY_SYSTEM, for roles without REPLICATION. A standby has no WAL insert position; its timeline is
+#: taken from the last checkpoint
 _IDENTITY = """
 SELECT (SELECT system_identifier FROM pg_control_system()),
        CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id::int8 FROM pg_control_checkpoint())

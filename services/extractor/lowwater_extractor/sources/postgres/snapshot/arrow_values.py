@@ -1,7 +1,8 @@
-"""Columns as PostgreSQL's driver hands them over to columns of the lake, whole columns at a time.
+"""Converts Arrow columns of the ADBC driver to lake columns, whole columns at a time.
 
-The driver adds the years from 1970 to 2000 without a look at what comes out: what PostgreSQL writes for infinity wraps
-around, and so does what lies beyond 64 bits of microseconds. Both are far below the first date that PostgreSQL knows.
+The driver shifts dates and timestamps from epoch 2000 to epoch 1970 without an overflow check: PostgreSQL's infinity
+and values beyond 64 bits of microseconds wrap around. The wrapped values are far below PostgreSQL's first date, so they
+are recognizable.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lowwater_extractor.sources.postgres.wire.text_values import DATE_INFINITY, 
 _DAYS_TO_2000 = 10_957
 _MICROS_TO_2000 = _DAYS_TO_2000 * 86_400_000_000
 _DAY_US = 86_400_000_000
-#: no date of PostgreSQL's lies below: 4714 BC
+#: below PostgreSQL's first date, 4714 BC
 _FIRST_DAY = -3_000_000
 
 
@@ -27,7 +28,7 @@ def as_it_is(column: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def decimals(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The driver writes numbers as text, under a type of its own."""
+    """Convert numerics, which the driver returns as text in an extension type."""
     text = column.storage if isinstance(column, pa.ExtensionArray) else column
     try:
         return text.cast(type_)
@@ -49,7 +50,7 @@ def instants(column: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _mended(column: pa.Array, number: pa.DataType, first: int, wrapped: tuple[int, int], infinity: int) -> pa.Array:
-    """`wrapped`: what the driver makes of infinity and of -infinity."""
+    """Replace wrapped values. `wrapped`: the driver's values for infinity and -infinity."""
     values = column.view(number)
     least = pc.min(values).as_py()
     if least is None or least >= first:
@@ -58,7 +59,7 @@ def _mended(column: pa.Array, number: pa.DataType, first: int, wrapped: tuple[in
         values = pc.if_else(pc.equal(values, pa.scalar(what, number)), pa.scalar(value, number), values)
     is_wrong = pc.and_(pc.less(values, pa.scalar(first, number)), pc.not_equal(values, pa.scalar(-infinity, number)))
     if pc.any(is_wrong).as_py():
-        raise CodecError("a time beyond 64 bits of microseconds", hint="capture the column `as_text`")
+        raise CodecError("a timestamp beyond 64 bits of microseconds", hint="capture the column `as_text`")
     return values
 
 
@@ -66,11 +67,11 @@ def times(column: pa.Array, type_: pa.DataType) -> pa.Array:
     values = column.view(pa.int64())
     last = pc.max(values).as_py()
     if last is not None and last >= _DAY_US:
-        raise CodecError("a time of day beyond a day", hint="capture the column `as_text`")
+        raise CodecError("a time of day of 24:00 or more", hint="capture the column `as_text`")
     return values.cast(type_)
 
 
 def by_value(column: pa.Array, type_: pa.DataType, convert: Callable[[bytes], Any]) -> pa.Array:
-    """For the few types that have no better way: the server's text, one by one, as the stream has it."""
+    """Convert the server's text value by value, as the stream does, for types without a faster conversion."""
     found = [None if value is None else convert(value) for value in column.cast(pa.binary()).to_pylist()]
     return pa.array(found, type_)

@@ -1,8 +1,8 @@
-"""Pieces of tables that are copied as units: how a table is cut, and what the `bounds` of a chunk say.
+"""Splits tables into chunks, the units of a copy, and defines the `bounds` of a chunk.
 
-A heap is cut by its pages (a range of CTIDs is read without an index, and costs only its own pages). What is no heap
-is cut by a whole number at the head of its key, or not at all. The first piece has no lower bound and the last no upper
-one, so that the pieces together are the table, whatever it was taken for when it was cut.
+A heap is split by pages: a TID range scan needs no index and reads only its own pages. Other relations are split by the
+first key column if it is an integer, or not at all. The first chunk has no lower bound and the last no upper bound, so
+the chunks cover the whole table even if the estimates used for planning are wrong.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from psycopg import sql
 
 from lowwater.errors import CodecError, SourceError
 
-#: rows may be wide: a chunk of them aims at no more than this, with what is stored out of line
+#: target limit for the size of a chunk, including TOAST data
 BYTES_PER_CHUNK_MAX = 1 << 30
-#: ranges of a key say nothing about how many rows are in them
+#: limits the number of key ranges, because the rows in a range are unknown
 KEY_CHUNKS_MAX = 1_000
 
 _INTEGERS = ("int2", "int4", "int8")
@@ -31,7 +31,7 @@ SELECT c.oid, c.relkind, coalesce(a.amname, '')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_am a ON a.oid = c.relam
 WHERE n.nspname = %s AND c.relname = %s"""
 
-#: as the snapshot has them: pg_partition_tree() would tell what is there now, and wait for locks
+#: as of the snapshot: pg_partition_tree() would return the current partitions, and wait for locks
 _LEAVES = """
 WITH RECURSIVE parts AS (
     SELECT inhrelid FROM pg_inherits WHERE inhparent = %s::oid AND NOT inhdetachpending
@@ -58,23 +58,23 @@ class BoundsKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one chunk reads: rows of one relation, from `from_…` on, up to but without `to_…`. None: no bound."""
+    """The rows of one chunk: from `from_…` (inclusive) to `to_…` (exclusive) of one relation. None: no bound."""
 
     schema: str
-    #: the relation that is read: of a partitioned table, a partition
+    #: the relation to read: a leaf partition if the table is partitioned
     table: str
     kind: BoundsKind = BoundsKind.WHOLE
-    #: exported by the session that planned; empty: whatever the reader sees
+    #: snapshot exported by the planning session; empty: the reader uses its own
     snapshot: str = ""
     from_page: int | None = None
     to_page: int | None = None
-    #: columns, and values as the server writes them
+    #: key columns; the values below are in the server's text form
     key: tuple[str, ...] = ()
     from_key: tuple[str, ...] | None = None
     to_key: tuple[str, ...] | None = None
-    #: rows of tables that inherit from it are theirs, not its own
+    #: read FROM ONLY: rows of inheriting tables belong to those tables
     only: bool = False
-    #: which relation it was that had this name; 0: not known
+    #: oid of the relation at planning; 0: unknown
     oid: int = 0
 
     def encode(self) -> bytes:
@@ -92,12 +92,12 @@ class Bounds:
         except (ValueError, TypeError, KeyError) as error:
             raise CodecError(
                 f"a chunk's bounds cannot be read: {error}",
-                hint="was it planned by a newer lowwater? upgrade Spark's side, or ask for a new copy",
+                hint="was it planned by a newer lowwater? upgrade lowwater_spark, or request a new copy",
             ) from error
 
     @property
     def where(self) -> sql.Composable:
-        """Behind WHERE."""
+        """The condition after WHERE."""
         found = [*self._pages(), *self._keys()]
         return sql.SQL(" AND ").join(found) if found else sql.SQL("true")
 
@@ -107,7 +107,7 @@ class Bounds:
                 yield sql.SQL("ctid {} {}::tid").format(sql.SQL(operator), sql.Literal(f"({page},0)"))
 
     def _keys(self) -> Iterator[sql.Composable]:
-        """A row with a null in its key is in exactly one range as well: the last that it is not below."""
+        """Key conditions. IS NOT TRUE puts a row with a null in its key into exactly one range, too."""
         if not self.key:
             return
         key = _row([sql.Identifier(column) for column in self.key])
@@ -118,12 +118,12 @@ class Bounds:
 
     @property
     def qualified(self) -> str:
-        """For a cast to regclass."""
+        """The quoted name, for a cast to regclass."""
         return sql.Identifier(self.schema, self.table).as_string(None)
 
     @property
     def relation(self) -> sql.Composable:
-        """Behind FROM."""
+        """The relation after FROM."""
         return sql.SQL("ONLY {}" if self.only else "{}").format(sql.Identifier(self.schema, self.table))
 
 
@@ -138,15 +138,15 @@ class PlannedChunk:
 
 
 def page_cuts(pages: int, rows: int, size: int, rows_per_chunk: int) -> list[int]:
-    """Pages at which the chunks but the first begin; none for a table that is one chunk."""
+    """Return the first pages of all chunks except the first; empty for a single chunk."""
     wanted = max(-(-rows // max(1, rows_per_chunk)), -(-size // BYTES_PER_CHUNK_MAX), 1)
-    # so that the last chunk is about as large as the others
+    # equal steps, so that the last chunk is about as large as the others
     step = max(1, -(-pages // wanted))
     return list(range(step, pages, step))
 
 
 def number_cuts(low: int, high: int, rows: int, rows_per_chunk: int) -> list[int]:
-    """The same for a whole number that goes from `low` to `high`, both included."""
+    """Return the first values of all chunks except the first, for integers from `low` to `high` inclusive."""
     values = high - low + 1
     wanted = min(-(-rows // max(1, rows_per_chunk)), KEY_CHUNKS_MAX, values)
     return [low + values * number // wanted for number in range(1, wanted)]
@@ -182,12 +182,12 @@ def plan_chunks(
     *,
     snapshot: str = "",
 ) -> list[PlannedChunk]:
-    """At least one, also of an empty table; none of one that was dropped since the snapshot.
+    """Return the chunks of a table: at least one, none if the table was dropped since the snapshot.
 
-    Nothing here needs to be exact: bounds cover what comes later, too.
+    Estimates need not be exact, because the first and last chunk are unbounded.
 
-    No lock outlives this call, also in a transaction that is kept open: a copy takes hours, and must not hold up an
-    ALTER TABLE. What such a one does to the rows is noticed when they are read.
+    Locks are released before this returns, even inside an open transaction: a copy takes hours and must not block
+    ALTER TABLE. Rewrites of the table are detected when the chunks are read.
     """
     with connection.transaction(force_rollback=True):
         return _plan(connection, namespace, table, key, rows_per_chunk, snapshot)
@@ -215,7 +215,7 @@ def _plan(
     for leaf, schema, name, kind, leaf_method in connection.execute(_LEAVES, (oid,)).fetchall():
         whole = Bounds(schema, name, snapshot=snapshot)
         planned += _plan_one(connection, leaf, whole, kind, leaf_method, key, rows_per_chunk)
-    # one without partitions is empty, and is copied as such
+    # a table without partitions is empty and gets one empty chunk
     return planned or [PlannedChunk(Bounds(namespace, table, snapshot=snapshot), 0)]
 
 
@@ -228,7 +228,7 @@ def _plan_one(
     key: tuple[str, ...],
     rows_per_chunk: int,
 ) -> list[PlannedChunk]:
-    """Of a relation that has rows of its own."""
+    """Plan a relation that stores rows itself."""
     only = relkind == "r"
     whole = Bounds(whole.schema, whole.table, snapshot=whole.snapshot, only=only, oid=oid)
     if relkind in ("r", "m") and method == "heap":
@@ -236,9 +236,9 @@ def _plan_one(
         assert sizes is not None
         pages, size = sizes
         if pages is None:
-            # dropped since the snapshot, which still shows it
+            # dropped since the snapshot, in which it is still visible
             return []
-        # the planner guesses some rows for a table without pages that was never looked at
+        # for a table without pages that was never analyzed the planner assumes some rows
         rows = _rows_estimate(connection, whole) if pages else 0
         cuts = page_cuts(pages, rows, size, rows_per_chunk)
         return page_chunks(whole, cuts, rows) if cuts else [PlannedChunk(whole, rows)]
@@ -248,7 +248,7 @@ def _plan_one(
 
 
 def _rows_estimate(connection: psycopg.Connection[Any], whole: Bounds) -> int:
-    """The planner's: the density of the last analysis times the pages that there are now."""
+    """Return the planner's estimate: row density at the last ANALYZE times the current number of pages."""
     asked = sql.SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {}").format(whole.relation)
     found = connection.execute(asked).fetchone()
     assert found is not None

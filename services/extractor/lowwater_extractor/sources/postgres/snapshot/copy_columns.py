@@ -1,4 +1,4 @@
-"""A chunk as the plan has it, read from the table as it is now."""
+"""Reads a planned chunk from the table in its current definition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ORDER BY a.attnum"""
 
 
 def copy_columns(catalogue: DatabaseCatalogue, schema: str, table: str, as_text: frozenset[str]) -> list[CopyColumn]:
-    """`as_text`: names of columns."""
+    """Return the current columns. `as_text`: names of columns to read as text."""
     found = []
     for name, oid, typmod, dimensions, attnum in catalogue.ask(_COLUMNS, schema, table):
         pg = catalogue.type(oid)
@@ -34,7 +34,7 @@ def copy_columns(catalogue: DatabaseCatalogue, schema: str, table: str, as_text:
 def read_planned(
     config: PostgresConfig, source: str, chunk: Chunk, avro: str, rules: ColumnRules
 ) -> Iterator[pa.RecordBatch]:
-    """Of a partition the types are its own: they are those of its table."""
+    """Read a chunk. Column types are read from the partition itself; they equal those of its table."""
     bounds = Bounds.decode(chunk.bounds)
     prefix = f"{chunk.table}."
     as_text = frozenset(name.removeprefix(prefix) for name in config.as_text if name.startswith(prefix))

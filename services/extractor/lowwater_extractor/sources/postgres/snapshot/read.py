@@ -1,9 +1,9 @@
-"""A chunk's rows as Arrow, by ADBC: the same values, bit for bit, that the stream gives for the same rows.
+"""Reads a chunk's rows as Arrow through ADBC, with values identical to those of the stream for the same rows.
 
-The stream has the server's text, and `types.py` says what becomes of it. Here the server sends most types in binary,
-which is many times quicker; where text and binary part ways (infinite dates, an oid above 2³¹), that is mended for
-whole columns at once. What has no binary form of ours is asked for as the text of the type's output function. That is
-`format('%s', …)`, not a cast: casts to text write some types in another way (inet, bpchar, bool).
+The stream receives text, which `types.py` converts. Here the server sends most types in binary, which is many times
+faster; differences between binary and text (infinite dates, oids above 2³¹) are corrected for whole columns at once.
+Types without a supported binary form are selected as the text of the type's output function, by `format('%s', …)`:
+a cast to text gives a different text for some types (inet, bpchar, bool).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from lowwater_extractor.sources.postgres.snapshot.chunks import Bounds
 from lowwater_extractor.sources.postgres.types import ColumnType, PgType
 from lowwater_extractor.sources.postgres.wire.text_values import SESSION_SETTINGS
 
-#: rows that are handed over together
+#: rows per returned batch
 BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 16 << 20
 
-#: sent in binary, and the same as text
+#: binary and text values are equivalent
 _DIRECT = {"bool", "int2", "int4", "int8", "float4", "float8", "bytea", "text", "varchar", "bpchar"}
-#: a cast to text is the type's own output
+#: a cast to text equals the type's output function
 _CAST = {"uuid", "json", "jsonb"}
 
 _NO_SNAPSHOT = ("22023", "42704", "55000")
-#: the table, a column or a type is no more
+#: the table, a column or a type does not exist any more
 _NO_RELATION = ("42P01", "42703", "42704")
 _LOST = ("08", "57P01", "57P02", "57P03", "53300")
 
-#: what a catalogue's table says is as old as the snapshot; what a function says is of now
+#: catalogue tables are read as of the snapshot; functions such as pg_relation_filenode() return current values
 _NAMES = sql.SQL(
     "SELECT attnum::int4, attname::text FROM pg_catalog.pg_attribute"
     " WHERE attrelid = {relation}::regclass AND attnum > 0 AND NOT attisdropped"
@@ -51,20 +51,20 @@ _FILES = sql.SQL(
     " WHERE oid = {relation}::regclass"
 )
 
-#: from a column as it was read to a column of the lake
+#: converts a column as read to a column of the lake
 Build = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
 class CopyColumn:
-    """A column as the table has it now."""
+    """A column of the table's current definition."""
 
     name: str
     column_type: ColumnType
     pg: PgType
-    #: its place in the table, which it keeps under any name; 0: not known
+    #: stable when the column is renamed; 0: unknown
     attnum: int = 0
-    #: its name as of the snapshot, by which the plan knows it
+    #: its name as of the snapshot, which the plan uses
     planned: str = ""
 
     @property
@@ -74,7 +74,7 @@ class CopyColumn:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """How a column of the lake is read; without an expression it is null."""
+    """How a column of the lake is read; without an expression it is NULL."""
 
     field: pa.Field
     expression: sql.Composable | None = None
@@ -92,8 +92,8 @@ def read_chunk(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of `lake_table(avro).copy_schema`, with the rules applied.
 
-    `avro` is the table version that the chunk was planned with, `columns` are what the table has now, in any order.
-    SnapshotGoneError: this chunk can no longer be read; a new plan will replace it.
+    `avro` is the table version that the chunk was planned with, `columns` are the table's current ones, in any order.
+    Raises SnapshotGoneError if this chunk can no longer be read; a new plan will replace it.
     """
     with _session(conninfo, bounds) as cursor:
         reads = plan_reads(_as_planned(cursor, columns, bounds), avro, rules or ColumnRules())
@@ -114,14 +114,14 @@ def read_chunk(
                 yield batch.slice(start, batch_rows)
 
 
-# -- what is asked for ----------------------------------------------------------------------------------------
+# -- the query ------------------------------------------------------------------------------------------------
 
 
 def plan_reads(columns: Sequence[CopyColumn], avro: str, rules: ColumnRules) -> list[_Read]:
-    """One for each column of the lake."""
+    """Return how to read each column of the lake."""
     made = [Column(column.known_as, column.column_type.type) for column in columns]
     return [
-        # dropped since: where nothing else changed, that is no reason for a new copy, and it is null from then on
+        # a column dropped since planning is read as NULL: it alone does not require a new copy
         _Read(found.field)
         if found.shown is None
         else _read(found.field, columns[found.shown.place], found.shown, found.mask)
@@ -154,7 +154,7 @@ def _read(field: pa.Field, column: CopyColumn, shown: PublishedColumn, mask: Mas
 
 
 def _text(name: sql.Identifier) -> sql.Composable:
-    """What the type's output function writes; `IS NULL` would be true of a row of nulls."""
+    """The text of the type's output function. Not `IS NULL`, which is true for a composite value of all nulls."""
     return sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN pg_catalog.format('%s', {0}) END").format(name)
 
 
@@ -167,7 +167,7 @@ def _cast(type_: str, name: sql.Identifier) -> sql.Composable:
 
 
 _SPECIAL: dict[str, Callable[[sql.Identifier], tuple[sql.Composable, Build]]] = {
-    # the driver takes it for a signed number of 32 bits
+    # the driver reads oid as a signed 32-bit integer
     "oid": lambda name: (_cast("int8", name), av.as_it_is),
     "numeric": lambda name: (name, av.decimals),
     "money": lambda name: (_cast("numeric", name), av.decimals),
@@ -182,7 +182,7 @@ _SPECIAL: dict[str, Callable[[sql.Identifier], tuple[sql.Composable, Build]]] = 
 
 def _query(bounds: Bounds, reads: Sequence[_Read]) -> str:
     wanted = [read.expression for read in reads if read.expression is not None]
-    # where no column is left, rows are still counted
+    # without any column the rows are still counted
     items = sql.SQL(", ").join(wanted or [sql.SQL("true")])
     asked = sql.SQL("SELECT {} FROM {} WHERE {}").format(items, bounds.relation, bounds.where)
     return asked.as_string(None)
@@ -198,7 +198,7 @@ def _built(found: pa.RecordBatch, reads: Sequence[_Read], schema: pa.Schema, bou
         try:
             arrays.append(read.build(next(columns), read.field.type))
         except (CodecError, pa.ArrowException, ValueError, ArithmeticError, IndexError) as error:
-            # the value itself stays out of the message
+            # the message does not contain the value
             what = error.what if isinstance(error, LowwaterError) else "a value that does not fit its type"
             hint = error.hint if isinstance(error, LowwaterError) else None
             raise CodecError(
@@ -220,7 +220,7 @@ def _session(conninfo: str, bounds: Bounds) -> Iterator[adbc.Cursor]:
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if bounds.snapshot:
             with _named(bounds, "take the snapshot", _NO_SNAPSHOT):
-                # before anything that would take one of its own
+                # must precede any statement that takes a snapshot
                 cursor.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(bounds.snapshot).as_string(None))
         with _named(bounds, "begin"):
             for name, value in SESSION_SETTINGS.items():
@@ -229,38 +229,41 @@ def _session(conninfo: str, bounds: Bounds) -> Iterator[adbc.Cursor]:
 
 
 def _as_planned(cursor: adbc.Cursor, columns: Sequence[CopyColumn], bounds: Bounds) -> list[CopyColumn]:
-    """Under the names that they had when the snapshot was taken: a column may have got another one since."""
-    with _named(bounds, "look at the columns"):
+    """Set `planned` to the names as of the snapshot: columns may have been renamed since."""
+    with _named(bounds, "read the columns"):
         cursor.execute(_NAMES.format(relation=sql.Literal(bounds.qualified)).as_string(None))
         names: dict[int, str] = dict(cursor.fetchall())
     return [replace(column, planned=names.get(column.attnum, "")) for column in columns]
 
 
 def _check_not_rewritten(cursor: adbc.Cursor, bounds: Bounds) -> None:
-    """Asked once all is read, while the table is locked: rows may be in other places now, or seem to be nowhere."""
-    with _named(bounds, "look at the table"):
+    """Raise if the table was rewritten or replaced since the snapshot: rows may have moved or be invisible to it.
+
+    Called after all rows were read, while the table is still locked.
+    """
+    with _named(bounds, "check the table"):
         cursor.execute(_FILES.format(relation=sql.Literal(bounds.qualified)).as_string(None))
         found = cursor.fetchall()
-    # a table that the snapshot does not have seems empty to it
+    # a table created after the snapshot appears empty in it
     oid, then, now = found[0] if found else (0, None, None)
     if not found or (bounds.oid and oid != bounds.oid):
-        raise changed_since(f"another table has the name {bounds.schema}.{bounds.table} now")
+        raise changed_since(f"{bounds.schema}.{bounds.table} is another table now")
     if now is not None and then != now:
         raise changed_since(f"{bounds.schema}.{bounds.table} was rewritten")
 
 
 @contextlib.contextmanager
 def _named(bounds: Bounds, doing: str, gone: tuple[str, ...] = _NO_RELATION) -> Iterator[None]:
-    """The driver's errors by the names that they have here."""
+    """Convert driver errors to SnapshotGoneError, SourceLostError or SourceError."""
     try:
         yield
     except adbc_driver_manager.Error as error:
         state = error.sqlstate or ""
-        # the driver's text has the whole statement in it; the server's own begins behind it
+        # the driver's text contains the whole statement, then the server's message
         text = str(error).rpartition("ERROR:")[2].partition(". SQLSTATE")[0].strip()
         what = f"{bounds.schema}.{bounds.table}: {doing}: {text}"
         if state in gone:
-            raise SnapshotGoneError(what, hint="a new plan of this table's copy comes") from error
+            raise SnapshotGoneError(what, hint="the copy of this table is planned again") from error
         if not state or state.startswith(_LOST):
             raise SourceLostError(what, hint="it is tried again; is the server up?") from error
         raise SourceError(f"{what} ({state})", hint="the copy is tried again; see the server's log") from error

@@ -1,11 +1,11 @@
-"""A snapshot of the database, at a place in its log that is known exactly.
+"""A database snapshot with an exactly known LSN.
 
-It comes from creating a slot, a temporary one: what committed before the slot's consistent point is in the snapshot,
-everything else is in the stream. (A snapshot that is exported beside `pg_current_wal_lsn()` would lose transactions
-whose commit is in the log already while they are still running for others.) A session of our own then takes the
-snapshot over and exports it again, so that the slot can go and holds no log back.
+It is exported by creating a temporary slot: transactions that committed before the slot's consistent point are in the
+snapshot, all others are in the stream. (pg_export_snapshot() with `pg_current_wal_lsn()` would lose transactions whose
+commit record is already in the log while they are not yet visible.) A second session imports the snapshot and exports
+it again, so that the slot can be dropped and retains no log.
 
-Making a slot waits for every transaction that is running; so it is asked for, and looked at now and then.
+Slot creation waits for all running transactions, so it runs asynchronously and is polled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = structlog.get_logger()
 
 
 class SnapshotView:
-    """`tables`: full names of those that are to be planned."""
+    """Plans the copy of `tables` (full names) in one snapshot, and holds the snapshot open until `close`."""
 
     def __init__(self, config: PostgresConfig, source: str, tables: Sequence[str]) -> None:
         self._config = config
@@ -44,7 +44,7 @@ class SnapshotView:
         self._left = list(tables)
         self._holder: psycopg.Connection[Any] | None = None
         self._snapshot = ""
-        #: none where nothing is followed from here on
+        #: LSN of the snapshot; None if no log is read
         self._low: Order | None = None
         self._made_at = time.monotonic()
         self._kept_at = self._made_at
@@ -64,7 +64,7 @@ class SnapshotView:
         if self._holder is not None:
             return True
         if self._maker is None or self._request is None:
-            # there is no log to fit it to: any snapshot will do
+            # no log is read, so any snapshot is valid
             self._take_over("")
             return True
         made = self._request.made()
@@ -79,7 +79,7 @@ class SnapshotView:
     def _take_over(self, snapshot: str) -> None:
         holder = connect(self._config, self._source)
         for statement in (
-            # it stays open for as long as the copy takes
+            # the transaction stays open until the copy has finished
             "SET idle_in_transaction_session_timeout = 0",
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
         ):
@@ -88,7 +88,7 @@ class SnapshotView:
             query(holder, self._source, sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
         ((self._snapshot,),) = query(holder, self._source, "SELECT pg_export_snapshot()")
         self._holder = holder
-        # as the snapshot shows them: one that was altered since has another version there than in the stream
+        # as of the snapshot: a table altered since then has a different version there than in the stream
         self._catalogue = DatabaseCatalogue(self._config, self._source, holder)
         self._tables = {table.name: table for table in self._catalogue.tables() if table.name in self._left}
         _log.info("snapshot", source=self._source, snapshot=self._snapshot, low=str(self._low))
@@ -98,7 +98,7 @@ class SnapshotView:
             return []
         now, self._left = self._left[:tables_max], self._left[tables_max:]
         assert self._catalogue is not None
-        # of the snapshot, not of now: a rewrite since then is seen by `keep`
+        # as of the snapshot, so that `keep` detects rewrites since then
         self._filenodes |= self._catalogue.filenodes(now)
         return [self._plan(name) for name in now]
 
@@ -107,7 +107,7 @@ class SnapshotView:
         namespace, table = name.split(".", 1)
         known = self._tables.get(name)
         if known is None:
-            # dropped since, or never there: the others are copied all the same
+            # the table does not exist in the snapshot: return no chunks, so that the other tables are copied
             return PlannedTable(TableSchema(self._source, namespace, table, 0, (), ()), self._low, [])
         with named_errors(self._source, f"plan the copy of {name}"):
             try:
@@ -115,7 +115,7 @@ class SnapshotView:
                     self._holder, namespace, table, known.schema.key, self._config.chunk_rows, snapshot=self._snapshot
                 )
             except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
-                # it may have its old name again before anybody looks: the next session finds what there is then
+                # the rename may be undone at any time: the next session plans with the names of that time
                 raise SourceLostError(
                     f"{name} was renamed while its copy was planned", source=self._source, hint="it is tried again"
                 ) from error
@@ -123,7 +123,11 @@ class SnapshotView:
         return PlannedTable(known.schema, self._low, chunks)
 
     def keep(self, tables: Sequence[str]) -> list[str]:
-        """A table that was rewritten has its rows in other places, or seems empty to this snapshot."""
+        """Keep the snapshot's session alive, and return the tables that were rewritten since the snapshot.
+
+        Rows of a rewritten table have moved, or are invisible to this snapshot. Raises SourceLostError if the snapshot
+        is lost.
+        """
         now = time.monotonic()
         age_hours = (now - self._made_at) / 3600
         metrics.SNAPSHOT_SECONDS.labels(self._source).set(now - self._made_at)
@@ -139,13 +143,13 @@ class SnapshotView:
         return [name for name in tables if now_there.get(name) != self._filenodes.get(name)]
 
     def _filenodes_now(self, tables: Sequence[str]) -> dict[str, dict[int, int]]:
-        """By a session of its own: the holder sees the catalogue as it was."""
+        """Read the current filenodes in a separate session: the holder sees the catalogue as of the snapshot."""
         catalogue = DatabaseCatalogue(self._config, self._source)
         try:
             return catalogue.filenodes(tables)
         except SourceLostError as error:
-            # the snapshot is there; the next look is soon
-            _log.warning("tables that are copied could not be looked at", **error.fields())
+            # the snapshot still exists; the next check follows in a few seconds
+            _log.warning("tables that are being copied could not be checked", **error.fields())
             return self._filenodes
         finally:
             catalogue.close()

@@ -1,1 +1,1 @@
-"""The replication protocol, and the text of values."""
+"""The replication protocol, pgoutput messages and the text format of values."""

@@ -1,4 +1,4 @@
-"""Log sequence numbers: places in PostgreSQL's write-ahead log. They are compared as numbers, never as text."""
+"""Log sequence numbers (LSNs): positions in the write-ahead log. They are compared as numbers, never as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Lsn = NewType("Lsn", int)
 
 
 def parse_lsn(text: str) -> Lsn:
-    """`16/B374D848`; the part before the stroke is the upper half."""
+    """Parse `16/B374D848`; the part before the slash is the upper 32 bits."""
     upper, _, lower = text.partition("/")
     return Lsn(int(upper, 16) << 32 | int(lower, 16))
 

@@ -1,6 +1,6 @@
-"""The messages of pgoutput, protocol 2. Pure: bytes in, values out. A message that is not known is never passed over.
+"""Parses pgoutput messages, protocol version 2. An unknown message raises LogUnknownError, it is never skipped.
 
-What is hot (rows) is read by the code that each relation compiles for itself; here is all the rest.
+Rows are the hot path and are read by code generated per relation (`relations.py`); all other messages are read here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lowwater.errors import LogUnknownError
 from lowwater_extractor.sources.postgres.wire.lsn import Lsn
 
-#: microseconds from 1970 to 2000, where PostgreSQL's time begins
+#: microseconds from 1970-01-01 to PostgreSQL's epoch, 2000-01-01
 EPOCH_2000_US = 946_684_800_000_000
 
 _BEGIN = struct.Struct(">QqI")
@@ -52,7 +52,7 @@ class StreamCommit(NamedTuple):
 
 class StreamAbort(NamedTuple):
     xid: int
-    #: the same as `xid` where all of it is rolled back
+    #: equal to `xid` if the whole transaction is rolled back
     subxid: int
 
 
@@ -74,7 +74,7 @@ class RelationMessage:
 
 
 class Keepalive(NamedTuple):
-    #: all that was written before this has been decoded and sent
+    #: everything before this LSN has been decoded and sent
     wal_end: Lsn
     wants_reply: bool
 
@@ -122,28 +122,28 @@ def relation(m: bytes, at: int) -> RelationMessage:
         type_oid, typmod = _COLUMN.unpack_from(m, at)
         columns.append(RelationColumn(column, type_oid, typmod, is_key))
         at += 8
-    # an empty name is pg_catalog
+    # an empty namespace means pg_catalog
     return RelationMessage(oid, namespace or "pg_catalog", name, identity, tuple(columns))
 
 
 def truncated(m: bytes, at: int) -> list[bytes]:
-    """The oids of the tables, as they are written."""
+    """Return the oids of the tables, as 4 bytes each."""
     (count,) = _U32.unpack_from(m, at)
-    at += 5  # and a byte of options: cascade, restart identity
+    at += 5  # the count, and a byte of options: cascade, restart identity
     return [m[at + 4 * i : at + 4 * i + 4] for i in range(count)]
 
 
 def keepalive(m: bytes) -> Keepalive:
-    """Not of pgoutput, but of the replication protocol around it."""
+    """Parse a keepalive, a message of the replication protocol, not of pgoutput."""
     wal_end, _ts, reply = _KEEPALIVE.unpack_from(m, 1)
     return Keepalive(Lsn(wal_end), bool(reply))
 
 
 def unknown(source: str, m: bytes, lsn: str) -> LogUnknownError:
     return LogUnknownError(
-        f"a message that is not known: {m[:64].hex(' ')}{' …' if len(m) > 64 else ''}",
+        f"an unknown message: {m[:64].hex(' ')}{' …' if len(m) > 64 else ''}",
         source=source,
         thread=1,
         position=lsn,
-        hint="is the server newer than 18? upgrade lowwater; nothing behind this was captured",
+        hint="is the server newer than 18? upgrade lowwater; nothing after this was captured",
     )

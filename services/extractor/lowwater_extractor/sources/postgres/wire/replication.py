@@ -1,4 +1,4 @@
-"""The replication connection: START_REPLICATION, messages in, status updates out."""
+"""The replication connection: START_REPLICATION, received messages, status updates."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from lowwater_extractor.sources.postgres.connect import connect_replication, nam
 from lowwater_extractor.sources.postgres.wire.lsn import Lsn, format_lsn
 from lowwater_extractor.sources.postgres.wire.messages import EPOCH_2000_US
 
-#: classes of SQLSTATE after which the server can come back; and none at all
+#: SQLSTATE classes of temporary failures; an error without SQLSTATE is temporary as well
 _PASSING = ("57", "08")
 _STATUS = struct.Struct(">cQQQqB")
-#: the server ends a connection that is silent for wal_sender_timeout, a minute unless told otherwise
+#: the server closes a connection without status updates after wal_sender_timeout, by default one minute
 STATUS_SECONDS = 5.0
 
 
 class Replication:
-    """One walsender, from START_REPLICATION on. Nothing here waits for data."""
+    """A replication stream. After the constructor nothing here blocks."""
 
     def __init__(self, config: PostgresConfig, source: str, slot: str, publications: list[str], start: Lsn) -> None:
         self._source = source
         self._connection = connect_replication(config, source)
         self._sent_at = 0.0
-        #: what is durable in Kafka: the server may let go of it
+        #: durable in Kafka up to this LSN: the server may remove the log before it
         self.confirmed = start
         try:
             self._pg: Any = self._begin(slot, publications, start)
@@ -63,15 +63,15 @@ class Replication:
         if state in ("42704", "55000"):
             return LogGapError(
                 f"slot {slot}: {text}", source=self._source,
-                hint="the slot was dropped or invalidated, so log is lost that was not captured: reset the source's "
-                "position, and its tables are copied anew",
+                hint="the slot was dropped or invalidated, so log that was not captured is lost: reset the source's "
+                "position, and its tables are copied again",
             )  # fmt: skip
         if not state or state.startswith(_PASSING):
             return SourceLostError(f"START_REPLICATION: {text}", source=self._source, hint="it is tried again")
         return SourceError(f"START_REPLICATION: {text} ({state})", source=self._source)
 
     def receive(self, bytes_max: int) -> tuple[list[bytes], bool]:
-        """What has come, up to about so many bytes; and whether that was all."""
+        """Return the available messages, up to about `bytes_max` bytes, and whether there are no more."""
         found: list[bytes] = []
         get = self._pg.get_copy_data
         is_fresh = False
@@ -98,14 +98,14 @@ class Replication:
         if state == "42704" and "publication" in text:
             return LogGapError(
                 text, source=self._source, hint="it was dropped, and changes were written meanwhile: reset the "
-                "source's position; publication and slot are made anew and its tables copied anew",
+                "source's position; publication and slot are recreated and its tables copied again",
             )  # fmt: skip
         if not state or state.startswith(_PASSING):
             return SourceLostError(text, source=self._source, hint="it is tried again; is the server up?")
         return SourceError(f"{text} ({state})", source=self._source)
 
     def status(self, *, now: bool = False, wants_reply: bool = False) -> None:
-        """Tell the server what is durable; at least every few seconds."""
+        """Send a status update with `confirmed`, at most every STATUS_SECONDS unless `now`."""
         if not now and time.monotonic() - self._sent_at < STATUS_SECONDS:
             return
         lsn = self.confirmed
@@ -116,5 +116,5 @@ class Replication:
         self._sent_at = time.monotonic()
 
     def close(self) -> None:
-        # not by `with`: psycopg would send a COMMIT into the stream
+        # without `with`, because psycopg would send COMMIT into the stream
         self._connection.close()

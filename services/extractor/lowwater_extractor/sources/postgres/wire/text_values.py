@@ -1,7 +1,7 @@
-"""PostgreSQL's text output to the Python values that the encoder takes.
+"""Converts PostgreSQL's text output to the Python values that the encoder takes.
 
-The replication connection fixes what the text depends on: ISO dates, UTC, hexadecimal bytea, ISO 8601 intervals and
-the C locale for money. Strings stay UTF-8 bytes: they are copied, never decoded.
+The session settings fix the text format: ISO dates, UTC, hexadecimal bytea, ISO 8601 intervals and the C locale for
+money. Strings stay UTF-8 bytes and are never decoded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lowwater.errors import CodecError
 
 Convert = Callable[[bytes], Any]
 
-#: what the text of values depends on, for every session that reads values
+#: settings that determine the text format, for every session that reads values
 SESSION_SETTINGS = {
     "datestyle": "ISO, YMD",
     "timezone": "UTC",
@@ -26,7 +26,7 @@ SESSION_SETTINGS = {
     "client_encoding": "UTF8",
 }
 
-#: infinity and -infinity, as DuckDB and Java readers know them
+#: infinity (negated: -infinity), with the values that DuckDB and Java readers use
 INSTANT_INFINITY = (1 << 63) - 1
 DATE_INFINITY = (1 << 31) - 1
 
@@ -58,7 +58,7 @@ def money(v: bytes) -> Decimal:
 
 
 def _days_of(year: int, month: int, day: int) -> int:
-    """Days since 1970 in the proleptic Gregorian calendar, also far outside of what `datetime` knows."""
+    """Return days since 1970-01-01 in the proleptic Gregorian calendar, also outside the range of `datetime`."""
     year -= month <= 2
     era, of_era = divmod(year, 400)
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
@@ -93,16 +93,16 @@ def time(v: bytes) -> int:
 
 
 def timestamp(v: bytes) -> int:
-    """`2026-11-16 11:40:15.25`; what is long ago or far ahead goes the slow way."""
+    """`2026-11-16 11:40:15.25`; years that do not have four digits, BC and infinity take the slow path."""
     if v[10:11] == b" " and v[4:5] == b"-" and not v.endswith(b"C"):
         return days(v[:10]) * _DAY_US + _clock_us(v[11:19]) + _fraction_us(v[20:])
     return _far(v)
 
 
 def instant(v: bytes) -> int:
-    """As a timestamp, with `+00` behind it: the session's zone is UTC."""
+    """A timestamp followed by `+00`: the session's time zone is UTC. Raises CodecError for another zone."""
     if len(v) == 29 and v[26:] == b"+00" and v[10] == 0x20:
-        # with six digits behind the second, which is nearly every one
+        # fast path: six fractional digits, the most common form
         return days(v[:10]) * _DAY_US + _clock_us(v[11:19]) + int(v[20:26])
     if v[-3:] == b"+00" and v[10:11] == b" " and v[4:5] == b"-":
         return days(v[:10]) * _DAY_US + _clock_us(v[11:19]) + _fraction_us(v[20:-3])
@@ -112,7 +112,7 @@ def instant(v: bytes) -> int:
     if not bare.endswith(b"+00"):
         raise CodecError(
             "an instant that is not in UTC",
-            hint="does something between here and the server (a pooler) drop the session's settings? connect directly",
+            hint="does a connection pooler drop the session's settings? connect to the server directly",
         )
     return _far(bare[:-3] + v[len(bare) :])
 
@@ -128,22 +128,22 @@ def _far(v: bytes) -> int:
 
 
 def array(depth: int, item: Convert, delimiter: bytes = b",") -> Convert:
-    """`{1,2,NULL}`, `{{a,"b c"},{d,e}}`, `[0:1]={7,8}`; lists of lists for several dimensions."""
+    """Return a converter of `{1,2,NULL}`, `{{a,"b c"},{d,e}}`, `[0:1]={7,8}` to lists nested `depth` levels."""
 
     def convert(v: bytes) -> list[Any]:
         if v[:1] == b"[":
-            # bounds other than 1: readers count as they do
+            # lower bounds other than 1 are dropped
             v = v[v.index(b"=") + 1 :]
         found, at = _list(v, 1, delimiter[0], item, depth)
         if at != len(v):
-            raise CodecError("an array with something behind it")
+            raise CodecError("an array with trailing text")
         return found
 
     return convert
 
 
 def _list(v: bytes, at: int, delimiter: int, item: Convert, depth: int) -> tuple[list[Any], int]:
-    """Items from behind a brace up to and including the brace that closes it."""
+    """Parse items after an opening brace; return them and the offset after the closing brace."""
     found: list[Any] = []
     while v[at] != 0x7D:
         if v[at] == delimiter:
@@ -172,7 +172,7 @@ def _item(v: bytes, at: int, delimiter: int) -> tuple[bytes | None, int]:
         end = at
         while v[end] not in (delimiter, 0x7D):
             end += 1
-        # NULL without quotes is the null; a text of these letters has quotes
+        # unquoted NULL is null; the text "NULL" is quoted
         return (None if v[at:end].upper() == b"NULL" else v[at:end]), end
     parts = bytearray()
     at += 1
