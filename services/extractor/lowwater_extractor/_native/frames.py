@@ -41,7 +41,7 @@ class Frames:
     def put(self, header: bytes, body: bytes | bytearray, size: int) -> int:
         """Append a frame whose body is the first `size` bytes of `body`; returns the number of frames."""
         if len(header) != HEADER_BYTES:
-            raise ValueError("a header of wrong size")
+            raise ValueError("a header of another size")
         at = self._end
         whole = HEADER_BYTES + size
         if SIZE_BYTES + whole > len(self._memory) - at:
