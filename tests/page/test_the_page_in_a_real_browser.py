@@ -48,7 +48,7 @@ def test_a_source_is_paused_resumed_and_restarted(screen: Screen, running: Runni
     _act(screen, "resume", "Resume")
     expect(page.locator("h1 + .pill")).to_have_text("running")
     _act(screen, "restart", "Restart")
-    expect(page.get_by_text("Restart: it counts")).to_be_visible()
+    expect(page.get_by_text("Restart: accepted")).to_be_visible()
     assert page.locator("[data-action=reset]").is_disabled(), "only of a stopped source"
 
 
@@ -138,7 +138,7 @@ def test_every_kind_has_a_form(screen: Screen, running: Running) -> None:
     page = screen.go("add", "Add a source")
     for kind in (one["kind"] for one in running[1].get("/v1/source-types") if one["is_available"]):
         page.get_by_role("button", name=re.compile(f"^{kind}")).click()
-        expect(page.get_by_role("heading", name="3 · How to reach it")).to_be_visible()
+        expect(page.get_by_role("heading", name="3 · Connection")).to_be_visible()
         page.get_by_text(re.compile("more settings")).click()
         assert page.locator(".field").count() > 3, kind
 

@@ -1,1 +1,1 @@
-"""The control service: schema lookup for any Avro consumer."""
+"""The control service: the HTTP API, the web page, and schema lookup for Avro consumers."""

@@ -1,4 +1,4 @@
-"""`lowwater-control --config fleet.yaml`: the HTTP API and the page."""
+"""`lowwater-control --config fleet.yaml`: the HTTP API and the web page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lowwater.status import tracing
 from lowwater_control.app import create_app
 from lowwater_control.auth import LOOPBACK
 
-#: connections that live on (events) are cut after this, so that a stop is one
+#: open connections (event streams) are closed after this time at shutdown
 STOP_SECONDS = 3
 
 
@@ -25,7 +25,7 @@ def _serve(settings: Settings) -> None:
     control = settings.control
     if control.host not in LOOPBACK and not control.tokens:
         raise ConfigError(
-            f"control.host is {control.host}, but there are no tokens: everybody who reaches it could do everything",
+            f"control.host is {control.host}, but no tokens are configured: anyone who can connect has full access",
             hint="bind it to 127.0.0.1, or set control.tokens: [{name: me, role: operate, token: '${env:TOKEN}'}]",
         )
     admin = Admin(settings.kafka)
@@ -41,7 +41,7 @@ def _serve(settings: Settings) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="lowwater-control", description=__doc__)
     parser.add_argument("--config", help="the fleet's YAML file (default: $LOWWATER_CONFIG)")
-    parser.add_argument("--port", type=int, help="instead of control.port of the config: for another replica")
+    parser.add_argument("--port", type=int, help="overrides control.port of the config, for another replica")
     arguments = parser.parse_args()
     try:
         settings = config.load(arguments.config)

@@ -1,4 +1,4 @@
-"""The HTTP API, put together: routes, problems, the guard in front, the page."""
+"""Creates the application: routes, error handlers, request guard, metrics and web page."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from lowwater_control.stores.control_store import Board
 from lowwater_control.stores.extractor_rpc import ExtractorProgram
 
 PAGE = Path(__file__).parent / "page"
-#: the page loads nothing from elsewhere, and nobody may frame it
+#: the page loads nothing from other hosts and cannot be framed
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-DESCRIPTION = """Operate a fleet of lowwater: sources, groups, positions, copies, landings, live.
+DESCRIPTION = """Operate a lowwater fleet: sources, groups, positions, copies, landings, live events.
 
-Errors are problem details (RFC 9457) with a `hint` that says what to do. State lies in Kafka: any number of replicas
-can run, and a write is answered once it was read back. Where tokens are configured, send `Authorization: Bearer …`."""
+Errors are problem details (RFC 9457); `hint` says what to do. All state is in Kafka: any number of replicas can run,
+and a write is answered after it was read back. If tokens are configured, send `Authorization: Bearer …`."""
 
 
 def create_app(settings: Settings, store: SchemaStore) -> FastAPI:

@@ -1,4 +1,4 @@
-"""What stands before every request: who asks, from where, how much and how often."""
+"""Checks every request before it is parsed: origin, request rate, token and role, body size."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from lowwater.runtime.secrets import resolve
 from lowwater_control.problems import answer, problem
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-#: a client may save up this many seconds' worth of requests
+#: burst size of the rate limit, in seconds of the permitted rate
 BURST_SECONDS = 10.0
 _CLIENTS_MAX = 10_000
-#: no figure and no name of anything of ours: the page asks for the token itself
+#: served without a token, as they contain no names or data of the fleet; the page asks the user for the token. /metrics
+#: has request counts by route only
 _OPEN = ("/health/", "/page/", "/metrics", "/docs", "/openapi.json")
 _READS = ("GET", "HEAD", "OPTIONS")
 
@@ -34,7 +35,7 @@ class Caller:
 
 
 class Tokens:
-    """Read once at the start: a change of them is a restart."""
+    """The configured tokens. They are read once at the start: a change takes a restart."""
 
     def __init__(self, configured: Sequence[TokenConfig]) -> None:
         self._known = [(resolve(one.token).strip().encode(), Caller(one.name, one.role)) for one in configured]
@@ -44,7 +45,7 @@ class Tokens:
         return bool(self._known)
 
     def caller(self, header: str) -> Caller | None:
-        """By `Bearer <token>`, or as the password of `Basic`, which is what registry clients speak."""
+        """The caller of `Bearer <token>` or `Basic` with the token as password (schema registry clients); else None."""
         scheme, _, value = header.partition(" ")
         given = value.strip().encode()
         if scheme.lower() == "basic":
@@ -56,14 +57,14 @@ class Tokens:
             return None
         found = None
         for token, caller in self._known:
-            # all are compared, each in constant time: the answer's time tells nothing
+            # all tokens are compared, each in constant time, so that response times reveal nothing
             if hmac.compare_digest(token, given) and given:
                 found = caller
         return found
 
 
 class RateLimit:
-    """A bucket for each client that fills up again. Pure but for the clock."""
+    """A token bucket for each client."""
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second
@@ -72,19 +73,19 @@ class RateLimit:
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def wait_seconds(self, client: str) -> float:
-        """0 if it may go on."""
+        """How long the client must wait before its next request; 0 if this one is permitted."""
         now = self._clock()
         left, at = self._buckets.pop(client, (self._burst, now))
         left = min(self._burst, left + (now - at) * self._per_second)
         is_over = left < 1.0
         self._buckets[client] = (left if is_over else left - 1.0, now)
         if len(self._buckets) > _CLIENTS_MAX:
-            del self._buckets[next(iter(self._buckets))]  # who was silent longest
+            del self._buckets[next(iter(self._buckets))]  # the least recently active client
         return (1.0 - left) / self._per_second if is_over else 0.0
 
 
 class Guard:
-    """ASGI: refuses before anything is parsed."""
+    """ASGI middleware that rejects requests before they are parsed."""
 
     def __init__(self, app: ASGIApp, config: ControlConfig) -> None:
         self._app = app
@@ -108,13 +109,13 @@ class Guard:
         await self._app(scope, _replay(body, receive), send)
 
     def _origin(self, headers: Headers) -> tuple[dict[str, Any], dict[str, str]] | None:
-        """Another page in the same browser must not speak for its owner, whatever name it gives this machine."""
+        """Reject requests from other web pages in the user's browser, also by DNS rebinding."""
         host = headers.get("host", "")
         origin = headers.get("origin")
         name = urlsplit(f"//{host}").hostname or ""
         is_foreign_host = not self._tokens.are_needed and self._config.host in LOOPBACK and name not in LOOPBACK
         if is_foreign_host or (origin is not None and urlsplit(origin).netloc != host):
-            return problem(403, "foreign-origin", "the request came from another page", hint="CORS is off"), {}
+            return problem(403, "foreign-origin", "the request came from another web page", hint="CORS is off"), {}
         return None
 
     def _limit(self, client: str) -> tuple[dict[str, Any], dict[str, str]] | None:
@@ -122,7 +123,7 @@ class Guard:
         if not wait:
             return None
         limit = f"{self._config.requests_per_second:g} a second"
-        body = problem(429, "too-many", f"more than {limit}", hint="raise control.requests_per_second, or ask less")
+        body = problem(429, "too-many", f"more than {limit}", hint="raise control.requests_per_second or send fewer")
         return body, {"Retry-After": str(max(1, round(wait)))}
 
     def _caller(self, scope: Scope, headers: Headers) -> tuple[dict[str, Any], dict[str, str]] | None:
@@ -132,18 +133,18 @@ class Guard:
             return None
         caller = self._tokens.caller(headers.get("authorization", ""))
         if caller is None:
-            hint = "send `Authorization: Bearer <token>`; control.tokens has who may"
+            hint = "send `Authorization: Bearer <token>` with a token of control.tokens"
             return problem(401, "no-token", "a token is needed", hint=hint), {"WWW-Authenticate": "Bearer"}
         scope["state"]["caller"] = caller
         if scope["method"] not in _READS and caller.role is not Role.OPERATE:
-            what = f"{caller.name} may look, not change"
-            return problem(403, "role", what, hint="it takes a token with the role `operate`"), {}
+            what = f"{caller.name} may read, but not change anything"
+            return problem(403, "role", what, hint="use a token with the role `operate`"), {}
         return None
 
     async def _read(
         self, headers: Headers, receive: Receive, into: list[Message]
     ) -> tuple[dict[str, Any], dict[str, str]] | None:
-        """All of the body: it is small, or it is refused."""
+        """Read the whole body into `into`; a body over the limit is rejected."""
         most = self._config.body_bytes_max
         length = headers.get("content-length", "0")
         size = 0

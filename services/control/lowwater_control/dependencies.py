@@ -1,4 +1,4 @@
-"""What the routes stand on."""
+"""Shared dependencies of the routes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _caller(request: Request) -> Caller:
 UseParts = Annotated[Parts, Depends(_parts)]
 UseCaller = Annotated[Caller, Depends(_caller)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
-ReasonQuery = Annotated[str, Query(max_length=1000, description="why; it is recorded")]
+ReasonQuery = Annotated[str, Query(max_length=1000, description="why; is recorded")]
 
 
 def known_source(fleet: WantedFleet, name: str) -> None:
@@ -56,7 +56,7 @@ def known_group(fleet: WantedFleet, name: str) -> None:
 
 
 def say(parts: Parts, caller: Caller, kind: str, name: str, change: Change) -> Accepted:
-    """A word about something that is there."""
+    """Write a command for an existing source or group. Raises UnknownError if there is none with this name."""
 
     def check(fleet: WantedFleet, _last: ControlState) -> None:
         (known_source if kind == SOURCE else known_group)(fleet, name)
@@ -68,7 +68,7 @@ def say(parts: Parts, caller: Caller, kind: str, name: str, change: Change) -> A
 def accepted(caller: Caller, state: ControlState) -> Accepted:
     word = state.control
     _log.info(
-        "word", who=caller.name, kind=word.kind, name=word.name, wanted=word.wanted.value, reason=word.reason,
+        "command", who=caller.name, kind=word.kind, name=word.name, wanted=word.wanted.value, reason=word.reason,
         version=state.version,
     )  # fmt: skip
     return Accepted(name=word.name, wanted=word.wanted.value, version=state.version, reason=word.reason)

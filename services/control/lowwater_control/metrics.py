@@ -1,4 +1,4 @@
-"""What the API counts, and `/metrics`, which shows it."""
+"""Metrics of the API, and the `/metrics` route."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lowwater.status import tracing
 from lowwater.status.metrics import BUILD
 
 REQUESTS = Counter("lowwater_control_requests_total", "requests by route and status", ["method", "route", "status"])
-SECONDS = Histogram("lowwater_control_request_seconds", "until an answer begins", ["method", "route"])
+SECONDS = Histogram("lowwater_control_request_seconds", "seconds until the response starts", ["method", "route"])
 
 
 class Measured:
-    """Plain ASGI: an event stream passes through it as it comes."""
+    """ASGI middleware that measures requests. It does not buffer, so that event streams pass through."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -30,7 +30,7 @@ class Measured:
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # the route, never the path: a path has names in it, and there is no end of wrong ones
+                # the route, not the path: paths contain names, and their number is unlimited
                 route = getattr(scope.get("route"), "path", "none")
                 REQUESTS.labels(scope["method"], route, str(message["status"])).inc()
                 SECONDS.labels(scope["method"], route).observe(time.monotonic() - started)

@@ -1,4 +1,4 @@
-"""What the API takes and answers, with the examples of its documentation."""
+"""Request and response models of the API, with examples for its documentation."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ ERROR_EXAMPLE: dict[str, Any] = {
 State = Annotated[
     str,
     Field(
-        description="starting, running, paused, failed, stopped; `stalled`: it has made no progress for seconds where "
-        "there should have been some; `unreachable`: its service has said nothing for seconds",
+        description="starting, running, paused, failed, stopped; `stalled`: work is pending, but there was no progress "
+        "for some seconds; `unreachable`: no status from its service for some seconds",
         examples=["running"],
     ),
 ]
-Reason = Annotated[str, Field(max_length=1000, description="why; it is recorded", examples=["node 2 is down for good"])]
+Reason = Annotated[str, Field(max_length=1000, description="why; is recorded", examples=["node 2 was removed"])]
 GivenReason = Annotated[Reason, Field(min_length=1)]
 
 
 class Stalled(BaseModel):
-    """Since when there was no progress, and why."""
+    """Since when there has been no progress, and why."""
 
     since_us: int
     seconds: float
@@ -69,7 +69,7 @@ class NewSource(Body):
 
 
 class Candidate(Body):
-    """A source that is not there yet."""
+    """A source that has not been added yet."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"config": SPEC_EXAMPLE["config"]}]})
 
@@ -78,11 +78,11 @@ class Candidate(Body):
 
 
 class Accepted(BaseModel):
-    """The word counts: it was written, and read back."""
+    """The command was written and read back, and is in effect."""
 
     name: str = Field(examples=["bank"])
     wanted: Literal["running", "paused", "stopped", "removed"]
-    version: int = Field(description="of what is wanted of it", examples=[3])
+    version: int = Field(description="version of its desired state", examples=[3])
     reason: str
 
 
@@ -90,13 +90,13 @@ class Thread(BaseModel):
     thread: int
     state: str = Field(examples=["open"])
     published: str | None = Field(description="the order of the last commit in Kafka", examples=["17450.4398046534937"])
-    mark: str | None = Field(description="nothing at or below comes any more", examples=["17449.*"])
-    merger_mark: str | None = Field(description="the mark as the merger has it", examples=["17448.*"])
+    mark: str | None = Field(description="no commit at or below this order is still to come", examples=["17449.*"])
+    merger_mark: str | None = Field(description="the last mark that the merger has read", examples=["17448.*"])
     is_at_end: bool
-    is_held: bool = Field(description="not read now: too far ahead of the others")
+    is_held: bool = Field(description="not read now: too far ahead of the other threads")
     lead_bytes: int
     is_excluded: bool
-    holds_seconds: float | None = Field(description="how long it has held the watermark, if it does")
+    holds_seconds: float | None = Field(description="how long it has held the watermark; null if it does not")
 
 
 class SourceStatus(BaseModel):
@@ -112,13 +112,13 @@ class SourceStatus(BaseModel):
     error: dict[str, Any] | None = Field(examples=[ERROR_EXAMPLE])
     stalled: Stalled | None = None
     heard_seconds_ago: float | None
-    per_second: float = Field(description="transactions")
-    transactions: int = Field(description="that this session published")
+    per_second: float = Field(description="transactions published per second")
+    transactions: int = Field(description="transactions published in this session")
     changes: int
     waiting: int = Field(description="transactions that wait at the merger")
     watermark: str | None
     copies: dict[str, Any]
-    threads: list[Thread] = Field(description="one task for each thread")
+    threads: list[Thread] = Field(description="its threads")
 
 
 class Holder(BaseModel):
@@ -142,12 +142,12 @@ class GroupStatus(BaseModel):
     error: dict[str, Any] | None
     stalled: Stalled | None = None
     heard_seconds_ago: float | None
-    per_second: float = Field(description="transactions released")
-    gsn: int = Field(description="of the last transaction released")
-    holder: Holder | None = Field(description="who holds the watermark, and since when")
+    per_second: float = Field(description="transactions released per second")
+    gsn: int = Field(description="gsn of the last transaction released")
+    holder: Holder | None = Field(description="the source and thread that hold the watermark, and for how long")
     waiting: int
     waiting_bytes: int
-    lag_seconds: float = Field(description="age of the oldest commit that waits")
+    lag_seconds: float = Field(description="age of the oldest waiting commit")
     watermarks: dict[str, str | None]
     exclusions: list[dict[str, Any]]
     landing: dict[str, Any] | None
@@ -172,10 +172,10 @@ class Expanded(BaseModel):
 
 
 class ThreadPlace(Body):
-    """`resume` and `mark` belong together, as a GET showed them."""
+    """`resume` and `mark` belong together: both must come from the same GET response."""
 
     thread: int
-    resume: str = Field(description="base64; opaque to all but the source's kind")
+    resume: str = Field(description="base64; only the source kind can decode it")
     mark: str = Field(pattern=r"^\d{1,20}\.(\*|\d{1,20})$", examples=["17449.*"])
 
 
@@ -194,7 +194,9 @@ class PositionsPatch(Body):
 
 class PositionsChanged(BaseModel):
     dry_run: bool
-    effects: list[str] = Field(description="what it loses or repeats", examples=[["thread 1: read again from 17.*"]])
+    effects: list[str] = Field(
+        description="which commits are lost or read again", examples=[["thread 1: read again from 17.*"]]
+    )
     done: str | None = None
 
 
@@ -219,13 +221,13 @@ class Table(BaseModel):
     table: str = Field(examples=["bank.accounts"])
     key: list[str]
     columns: list[Column]
-    can_copy: bool = Field(description="whether its rows can be copied from the database, beside its log")
+    can_copy: bool = Field(description="whether its rows can be copied from the database while the log is read")
 
 
 class SourceType(BaseModel):
     kind: str
     is_available: bool
-    why: str = Field(default="", description="why it is not")
+    why: str = Field(default="", description="why it is not available")
     config_schema: dict[str, Any] = Field(default={}, description="JSON Schema of `config`")
 
 
@@ -258,13 +260,13 @@ class NewSkip(Body):
     reason: GivenReason
     position: str = Field(
         default="", max_length=50, pattern=r"^(\d+\.\d+)?$", examples=["17.3"],
-        description="where it committed, as the error shows it; without it, the next transaction with this id",
+        description="order of its commit, as the error shows it; if empty, the next transaction with this id",
     )  # fmt: skip
 
 
 class Change(BaseModel):
     seq: int
-    op: str = Field(description="c u d r t, as Debezium names them")
+    op: str = Field(description="c, u, d, r or t, as in Debezium")
     table: str
     before: dict[str, Any] | None
     after: dict[str, Any] | None
@@ -283,10 +285,10 @@ class TransactionHead(BaseModel):
 
 
 class Transaction(TransactionHead):
-    tables: dict[str, dict[str, int]] = Field(description="changes of each table, by op")
+    tables: dict[str, dict[str, int]] = Field(description="number of changes by table and op")
     masked: list[str] = Field(description="columns that are hashed or blanked before they are published")
     rows: list[Change]
-    is_cut: bool = Field(description="there are more changes: ask with after_seq")
+    is_cut: bool = Field(description="there are more changes: read them with after_seq")
 
 
 class Landing(BaseModel):
@@ -302,16 +304,16 @@ class Landing(BaseModel):
     tables: list[str]
     skipped: list[dict[str, Any]]
     copied: list[dict[str, Any]]
-    stale: list[dict[str, Any]] = Field(description="tables whose state is not known from a gsn on")
+    stale: list[dict[str, Any]] = Field(description="tables whose state is unknown from a gsn on")
 
 
 class Landings(BaseModel):
     landings: list[Landing] = Field(description="the newest first")
-    next: int | None = Field(description="ask for the next page with `before`")
+    next: int | None = Field(description="the value of `before` for the next page")
 
 
 class LakeStale(BaseModel):
-    gsn: int = Field(description="since when")
+    gsn: int = Field(description="the gsn from which on it is stale")
     reason: str
 
 
@@ -323,7 +325,7 @@ class LakeTable(BaseModel):
     files: int
     bytes: int
     gsn: int
-    stale: LakeStale | None = Field(description="its state is not known until a copy of it has landed")
+    stale: LakeStale | None = Field(description="its state is unknown until a copy of it has landed")
 
 
 class LakeRows(BaseModel):

@@ -1,4 +1,4 @@
-"""Errors as problem details (RFC 9457): what, where, and our hint what to do about it."""
+"""Errors as problem details (RFC 9457): what happened, where, and a hint what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FieldProblem(BaseModel):
 
 
 class Problem(BaseModel):
-    """`type` tells problems apart for a program, `hint` says what to do to a person."""
+    """`type` identifies the problem for programs; `hint` tells an operator what to do."""
 
     type: str = Field(examples=["urn:lowwater:problem:unknown"])
     title: str = Field(examples=["unknown"])
@@ -38,11 +38,11 @@ class Problem(BaseModel):
     source: str | None = None
     thread: int | None = None
     position: str | None = None
-    errors: list[FieldProblem] = Field(default=[], description="of a config or a body: field by field")
+    errors: list[FieldProblem] = Field(default=[], description="errors of a config or body, field by field")
 
 
 class ApiError(LowwaterError):
-    """A request that cannot be done, with the status that says why."""
+    """A request that cannot be fulfilled; `status` is the HTTP status of the response."""
 
     status = 400
     title = "refused"
@@ -82,7 +82,7 @@ def problem(status: int, title: str, detail: str, **more: Any) -> dict[str, Any]
     return Problem(**body).model_dump(exclude_none=True)
 
 
-#: our errors that are no fault of this service; all others: it cannot do its work now
+#: HTTP statuses of lowwater's errors; all other errors are 503
 _STATUS: tuple[tuple[type[LowwaterError], tuple[int, str]], ...] = (
     (ControlConflictError, (409, "conflict")),
     (ConfigError, (422, "invalid")),
@@ -105,14 +105,14 @@ def answer(body: dict[str, Any], headers: dict[str, str] | None = None) -> JSONR
 
 
 def _validation(error: RequestValidationError) -> dict[str, Any]:
-    """The input is left out: it may hold a secret."""
+    """The input is not included in the response: it may contain a secret."""
     found = []
     for one in error.errors():
         place = [str(part) for part in one["loc"]]
         field = ".".join(place[1:] if place[0] in ("body", "query", "path", "header") else place)
         found.append(FieldProblem(field=field or place[0], detail=one["msg"]))
     what = "; ".join(f"{one.field}: {one.detail}" for one in found)
-    return problem(422, "invalid", what, errors=found, hint="see `errors`, field by field, and /docs")
+    return problem(422, "invalid", what, errors=found, hint="`errors` lists the fields; see also /docs")
 
 
 def add_problems(app: FastAPI) -> None:
@@ -128,23 +128,23 @@ def add_problems(app: FastAPI) -> None:
     def _http(_request: Request, error: HTTPException) -> JSONResponse:
         titles = {404: "unknown", 405: "method-not-allowed"}
         title = titles.get(error.status_code, "refused")
-        body = problem(error.status_code, title, str(error.detail), hint="/docs lists what there is")
+        body = problem(error.status_code, title, str(error.detail), hint="/docs lists all routes")
         return answer(body, dict(error.headers or {}))
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For OpenAPI: what a route may answer beside its result."""
+    """For OpenAPI: the error responses of a route."""
     said = {
         401: "no token, or a wrong one",
-        403: "the token's role may not do this, or the request came from another page",
-        404: "there is no such thing",
-        409: "it contradicts what is there, or somebody else changed it at the same moment",
+        403: "the token's role does not permit this, or the request came from another web page",
+        404: "not found",
+        409: "the request conflicts with the current state, or with a concurrent change",
         413: "the request is too large",
-        424: "a source's database refused, or does not answer",
-        422: "a field is wrong: `errors` says which",
-        429: "too many requests: `Retry-After` says when",
-        503: "Kafka, the lake or another part does not answer",
-        504: "it could not be read in time",
+        424: "the source's database rejected the request or does not answer",
+        422: "a field is invalid: see `errors`",
+        429: "too many requests: `Retry-After` says when to retry",
+        503: "Kafka, the lake or another component does not answer",
+        504: "the data could not be read in time",
     }
     schema = {"$ref": "#/components/schemas/Problem"}
     wanted = sorted({401, 403, 413, 422, 429, 503, *statuses})

@@ -1,4 +1,4 @@
-"""A source's config, looked at before it is written: field by field, by the kind's own model."""
+"""Checks a source's config, field by field, with the model of its kind, before it is written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def config_errors(parts: Parts, name: str, kind: str, config: dict[str, Any], pr
 
 
 def check_spec(parts: Parts, name: str, spec: SourceSpec, prefix: str) -> None:
-    """`prefix` is where in the body the spec is."""
+    """Raises InvalidError with the invalid fields. `prefix`: path of the spec in the request body."""
     check_name(name)
     here = f"{prefix}." if prefix else ""
     kinds = parts.program.kinds()
@@ -53,15 +53,15 @@ def check_spec(parts: Parts, name: str, spec: SourceSpec, prefix: str) -> None:
     if spec.group is not None and spec.group not in groups:
         refuse(
             [(f"{here}group", f"there is no group {spec.group!r}")],
-            hint=f"PUT /v1/groups/{spec.group}/config makes one; known: {', '.join(groups) or 'none'}",
+            hint=f"create it with PUT /v1/groups/{spec.group}/config; known: {', '.join(groups) or 'none'}",
         )
     refuse(config_errors(parts, name, spec.kind, spec.config, f"{here}config"))
 
 
 def check_change(name: str, before: SourceSpec, after: SourceSpec) -> None:
-    """What is frozen once it is made."""
+    """Raises InvalidError if a field changed that cannot be changed after creation."""
     for field in ("kind", "partitions"):
         old, new = getattr(before, field), getattr(after, field)
         if old != new:
-            what = f"it is {old}, and cannot become {new}"
+            what = f"cannot be changed from {old} to {new}"
             refuse([(field, what)], hint=f"add another source, or remove {name} with its topics first")

@@ -189,7 +189,7 @@ def test_positions_change_only_of_a_stopped_source_and_a_dry_run_says_what_is_lo
     api.put(f"/v1/sources/{source}/stop", {"reason": "a look at its position"})
     api.wait_for_source(source, "stopped")
     dry = api.call("PATCH", f"{path}?dry_run=true", 200, {"threads": places})
-    assert all("nothing is repeated" in effect for effect in dry["effects"])
+    assert all("not published again" in effect for effect in dry["effects"])
     ahead = [{**places[0], "mark": "99999999.*"}]
     assert "LOST" in api.call("PATCH", f"{path}?dry_run=true", 200, {"threads": ahead})["effects"][0]
     wrong = [{**places[0], "thread": 9}]

@@ -127,4 +127,4 @@ def test_beyond_loopback_it_does_not_start_without_tokens(new_fleet: NewFleet, t
     fleet = new_fleet(control={"host": "0.0.0.0", "port": free_port()})
     control = fleet.control()
     assert control.wait(30) == 1
-    assert "there are no tokens" in fleet.log_tails()
+    assert "no tokens are configured" in fleet.log_tails()

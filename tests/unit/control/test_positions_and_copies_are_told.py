@@ -27,10 +27,8 @@ def _place(thread: int = 1, resume: bytes = b"here", mark: str = "100.*") -> Thr
 def test_going_back_repeats_nothing_and_going_ahead_loses() -> None:
     assert move_effects(POSITION, [_place()]) == ["thread 1: nothing changes"]
     back = move_effects(POSITION, [_place(resume=b"before", mark="40.*")])
-    assert back == [
-        "thread 1: read again from 40.*; nothing is repeated: what was published, up to 99.4, is passed over"
-    ]
-    assert "LOST is what commits between 100.* and 400.*" in move_effects(POSITION, [_place(mark="400.*")])[0]
+    assert back == ["thread 1: read again from 40.*; commits already published, up to 99.4, are not published again"]
+    assert "LOST: commits between 100.* and 400.*" in move_effects(POSITION, [_place(mark="400.*")])[0]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +50,7 @@ def test_forgetting_a_position_says_all_that_is_lost() -> None:
     copies = [TableCopy("a.b", "c", 1, 1, AT, AT, is_copied=True)]
     effects = reset_effects(POSITION, copies)
     assert sum("LOST" in effect for effect in effects) == 2
-    assert "1 tables are copied anew" in effects
+    assert "1 tables are copied again" in effects
     assert "tx" in effects[-1]
     assert reset_effects(None, ()) == ["nothing: there is no position yet"]
     assert shown(POSITION).in_progress == {"thread": 1, "txid": "tx", "changes": 5}

@@ -1,4 +1,4 @@
-// Add a source: its kind, a form from the kind's schema, the live database asked, its tables chosen.
+// Add a source: choose its kind, fill in the form, test the connection, choose tables.
 
 import { at, get, post, put } from "./api.js";
 import { h, show, toast } from "./dom.js";
@@ -6,12 +6,12 @@ import { errorNote } from "./format.js";
 import { control, fields, isFirst } from "./form.js";
 
 const ABOUT = {
-  postgres: "PostgreSQL 14 to 18, by logical replication, or by cursor columns",
-  oracle: "Oracle, one instance or RAC: redo files, or LogMiner",
-  mysql: "MySQL and MariaDB, by their binlog",
-  mongodb: "MongoDB, by its change stream",
-  turso: "Turso, by its table of changes",
-  simulated_rac: "A simulated Oracle RAC database, to try things out",
+  postgres: "PostgreSQL 14 to 18: logical replication or cursor columns",
+  oracle: "Oracle, single instance or RAC: redo files or LogMiner",
+  mysql: "MySQL and MariaDB: binlog",
+  mongodb: "MongoDB: change stream",
+  turso: "Turso: CDC table",
+  simulated_rac: "A simulated Oracle RAC database, for trying lowwater",
 };
 const ALL = ["*.*"];
 
@@ -32,7 +32,7 @@ export function addView(root, _rest, state) {
       await work();
     } catch (problem) {
       s.problem = problem;
-      // of a new source the fields come one level deeper than of a candidate
+      // the field paths of a new source are one level deeper than those of a candidate
       s.problems = Object.fromEntries(Object.entries(problem.fields || {}).map(([f, what]) => [f.replace(/^config\.config\./, "config."), what]));
     }
     s.busy = "";
@@ -42,22 +42,22 @@ export function addView(root, _rest, state) {
   const isWide = () => "tables" in (s.kind.config_schema.properties || {}) && !(s.config.tables || []).length;
   const candidate = () => ({ name: s.name || "candidate", config: isWide() ? { ...s.config, tables: ALL } : s.config });
 
-  const test = () => busy("Asking the database …", async () => {
+  const test = () => busy("Testing the connection …", async () => {
     s.checks = null;
     s.checks = await post(at("source-types", s.kind.kind, "validate"), candidate());
   });
-  const discover = () => busy("Looking at its tables …", async () => {
+  const discover = () => busy("Reading the tables …", async () => {
     const wide = { ...candidate(), config: { ...s.config, ...("tables" in (s.kind.config_schema.properties || {}) ? { tables: ALL } : {}) } };
     s.tables = await post(at("source-types", s.kind.kind, "tables"), wide);
   });
-  const add = () => busy("Adding it …", async () => {
+  const add = () => busy("Adding the source …", async () => {
     let group = s.group || null;
     if (group === "+") {
       group = s.newGroup;
       await put(at("groups", group, "config"), s.lake ? { lake: { uri: s.lake } } : {});
     }
     await post("/v1/sources", { name: s.name, config: { kind: s.kind.kind, config: s.config, ...(group ? { group } : {}) } });
-    toast(`${s.name} is added`);
+    toast(`${s.name} was added`);
     location.hash = `#/sources/${encodeURIComponent(s.name)}`;
   });
 
@@ -74,7 +74,7 @@ export function addView(root, _rest, state) {
 }
 
 function kinds(s, choose) {
-  return h("section", { class: "card" }, h("h2", {}, "1 · Which database"), !s.kinds && !s.problem && h("p", { class: "quiet" }, "Loading …"),
+  return h("section", { class: "card" }, h("h2", {}, "1 · Database"), !s.kinds && !s.problem && h("p", { class: "quiet" }, "Loading …"),
     s.problem && !s.kinds && errorNote({ what: s.problem.message, hint: s.problem.hint }),
     h("div", { class: "kinds", role: "group", "aria-label": "Kinds" }, (s.kinds || []).map((kind) => h("button", { type: "button", class: "kind", disabled: !kind.is_available,
       "aria-pressed": s.kind?.kind === kind.kind ? "true" : "false", onclick: () => choose(kind), title: kind.why },
@@ -85,14 +85,14 @@ function naming(s, groups, draw) {
   const text = (name, label, about, extra = {}) => h("div", { class: s.problems[name] ? "field wrong" : "field", "data-key": `n-${name}` }, h("label", { for: `n-${name}` }, label),
     h("input", { id: `n-${name}`, "data-keep": "", value: s[name], oninput: (e) => { s[name] = e.target.value; }, autocomplete: "off", ...extra }), h("span", { class: "faint" }, about),
     s.problems[name] && h("span", { class: "error", role: "alert" }, s.problems[name]));
-  return h("section", { class: "card" }, h("h2", {}, "2 · Its name and its group"), h("div", { class: "grid" },
+  return h("section", { class: "card" }, h("h2", {}, "2 · Name and group"), h("div", { class: "grid" },
     text("name", "Name", "lower-case letters, digits, - and _; topics are named after it", { required: true, pattern: "[a-z0-9][a-z0-9_\\-]{0,62}" }),
     h("div", { class: s.problems["config.group"] ? "field wrong" : "field" }, h("label", { for: "n-group" }, "Group"),
       h("select", { id: "n-group", onchange: (e) => { s.group = e.target.value; draw(); } },
-        h("option", { value: "", selected: s.group === "" }, "none: its changes end in its own topic"), groups.map((g) => h("option", { value: g, selected: s.group === g }, g)),
-        h("option", { value: "+", selected: s.group === "+" }, "a new group …")), h("span", { class: "faint" }, "the sources of a group share one order")),
+        h("option", { value: "", selected: s.group === "" }, "none: changes stay in the source's topic"), groups.map((g) => h("option", { value: g, selected: s.group === g }, g)),
+        h("option", { value: "+", selected: s.group === "+" }, "a new group …")), h("span", { class: "faint" }, "the sources of a group share one transaction order")),
     s.group === "+" && text("newGroup", "Name of the new group", ""),
-    s.group === "+" && text("lake", "Its lake", "a directory, s3://bucket/prefix, …; empty: the order ends in Kafka")));
+    s.group === "+" && text("lake", "Lake", "a directory, s3://bucket/prefix, …; empty: transactions stay in Kafka")));
 }
 
 function settings(s, set) {
@@ -100,10 +100,10 @@ function settings(s, set) {
   const draw = (f) => control(f, s.config[f.name], s.problems[`config.${f.name}`], set);
   const more = all.filter((f) => !isFirst(f));
   const isOpen = more.some((f) => s.problems[`config.${f.name}`]);
-  return h("section", { class: "card", "data-key": `settings-${s.kind.kind}` }, h("h2", {}, "3 · How to reach it"),
-    h("p", { class: "faint", style: "margin-bottom:.75rem" }, "Secrets are references, never values: they are read where the extractor runs."),
+  return h("section", { class: "card", "data-key": `settings-${s.kind.kind}` }, h("h2", {}, "3 · Connection"),
+    h("p", { class: "faint", style: "margin-bottom:.75rem" }, "Enter secrets as references (${env:NAME} or ${file:/path}), not as values. They are resolved where the extractor runs."),
     h("div", { class: "grid" }, all.filter(isFirst).map(draw)),
-    more.length > 0 && h("details", { open: isOpen }, h("summary", {}, `${more.length} more settings, each with its default`), h("div", { class: "grid" }, more.map(draw))));
+    more.length > 0 && h("details", { open: isOpen }, h("summary", {}, `${more.length} more settings with default values`), h("div", { class: "grid" }, more.map(draw))));
 }
 
 function tablesCard(s, discover, set, draw) {
@@ -114,22 +114,22 @@ function tablesCard(s, discover, set, draw) {
     set("tables", chosenNow.size ? [...chosenNow] : undefined);
     draw();
   };
-  return h("section", { class: "card" }, h("div", { class: "head", style: "margin-bottom:.75rem" }, h("h2", { class: "grow", style: "margin:0" }, "4 · Which tables"),
-    h("button", { type: "button", onclick: discover, disabled: Boolean(s.busy) }, "Look at its tables")),
+  return h("section", { class: "card" }, h("div", { class: "head", style: "margin-bottom:.75rem" }, h("h2", { class: "grow", style: "margin:0" }, "4 · Tables"),
+    h("button", { type: "button", onclick: discover, disabled: Boolean(s.busy) }, "List tables")),
   s.problems["config.tables"] && h("p", { class: "bad-text", role: "alert" }, s.problems["config.tables"]),
   s.tables
-    ? h("div", { class: "choices" }, s.tables.length === 0 && h("p", { class: "quiet" }, "It has none that can be captured."),
+    ? h("div", { class: "choices" }, s.tables.length === 0 && h("p", { class: "quiet" }, "There are no tables that can be captured."),
       s.tables.map((t) => h("label", { class: "choice" }, h("input", { type: "checkbox", checked: chosenNow.has(t.table), onchange: (e) => toggle(t.table, e.target.checked) }),
         h("span", { class: "mono" }, t.table), h("span", { class: "faint" }, t.key.length ? `key ${t.key.join(", ")}` : "no key"))))
-    : control({ name: "tables", schema: { type: "array", items: { type: "string" }, description: "schema.table or schema.*, one a line; or look at its tables and choose" } }, s.config.tables, null, set));
+    : control({ name: "tables", schema: { type: "array", items: { type: "string" }, description: "schema.table or schema.*, one per line; or list the tables and choose" } }, s.config.tables, null, set));
 }
 
 function finish(s, test, add) {
-  return h("section", { class: "card" }, h("h2", {}, "Test it, then add it"),
+  return h("section", { class: "card" }, h("h2", {}, "Test and add"),
     s.problem && errorNote({ what: s.problem.message, hint: s.problem.hint }),
     s.checks && h("ul", { class: "checks" }, s.checks.checks.map((c) => h("li", { class: c.is_good ? "good" : "bad" },
       h("strong", {}, c.name), " ", c.what, !c.is_good && c.fix && h("p", { class: "hint" }, "→ ", h("code", {}, c.fix))))),
     h("div", { class: "row" }, h("button", { type: "button", onclick: test, disabled: Boolean(s.busy), "data-action": "test" }, "Test connection"),
-      h("button", { type: "button", class: "primary", onclick: add, disabled: Boolean(s.busy), "data-action": "add" }, "Add the source"),
+      h("button", { type: "button", class: "primary", onclick: add, disabled: Boolean(s.busy), "data-action": "add" }, "Add source"),
       s.busy && h("span", { class: "quiet", role: "status" }, s.busy)));
 }

@@ -1,4 +1,4 @@
-// The API: problems as errors, the token if one is needed, and the live stream. EventSource cannot send a token.
+// Calls of the API: problem details as errors, the token, and the event stream (EventSource cannot send a token).
 
 import { ask } from "./dom.js";
 
@@ -19,9 +19,9 @@ function headers(more) {
   return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...more };
 }
 
-/** Asked once, however many requests wait for it. */
+/** One dialog, even if several requests need the token. */
 function askForToken() {
-  asking ||= ask({ title: "A token is needed", text: "It stays in this tab only.", action: "Use it",
+  asking ||= ask({ title: "Token required", text: "It is stored in this browser tab only.", action: "Use token",
     fields: [{ name: "token", label: "Token", type: "password", required: true }] })
     .then((given) => { if (given) sessionStorage.setItem(TOKEN, given.token.trim()); return Boolean(given); })
     .finally(() => { asking = null; });
@@ -36,7 +36,7 @@ async function send(method, path, body, signal) {
       answer = await fetch(path, { method, headers: headers(more), body: body && JSON.stringify(body), signal });
     } catch (error) {
       if (signal?.aborted) throw error;
-      throw new Problem({ detail: "The control service does not answer.", hint: "Is it running? It is asked again." });
+      throw new Problem({ detail: "The control service does not answer.", hint: "Check that it is running. The page retries." });
     }
     if (answer.status === 401 && (await askForToken())) continue;
     if (!answer.ok) throw new Problem(await answer.json().catch(() => ({ status: answer.status })));
@@ -55,7 +55,7 @@ export const put = (path, body) => call("PUT", path, body);
 export const remove = (path) => call("DELETE", path);
 export const at = (...parts) => "/v1/" + parts.map(encodeURIComponent).join("/");
 
-/** Server-sent events, for ever: a connection that ends is made again. */
+/** Reads server-sent events. Reconnects whenever the connection ends. */
 export async function follow(path, { onEvent, onState }) {
   for (;;) {
     try {

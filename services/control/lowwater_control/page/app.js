@@ -1,4 +1,4 @@
-// The page: routes, the live picture, what all views share.
+// The page: routes, live status, shared state of the views.
 
 import { follow } from "./api.js";
 import { ask, h, show } from "./dom.js";
@@ -16,7 +16,7 @@ const VIEWS = { "": fleetView, sources: sourceView, transactions: transactionsVi
 const main = document.getElementById("main");
 const live = document.getElementById("live");
 
-/** What views read: the last picture, and a little history of it for what moves. */
+/** Shared by the views: the last fleet status, and a short history of it for charts. */
 export const state = { picture: null, history: [] };
 let view = null;
 

@@ -1,4 +1,4 @@
-// The API's description, for reading: made from /openapi.json.
+// The documentation of the API, generated from /openapi.json.
 
 import { h, show } from "./dom.js";
 

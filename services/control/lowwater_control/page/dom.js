@@ -1,4 +1,4 @@
-// Elements by a function, and a tree brought to another one in place: what has focus keeps it.
+// Creates elements, and updates a tree in place, so that focus is not lost.
 
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "path", "line", "rect", "g", "text", "circle"]);
@@ -24,7 +24,7 @@ function append(node, children) {
 
 const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit", "onkeydown"];
 
-/** Makes `old` what `fresh` is, and changes as little as that takes. */
+/** Updates `old` to equal `fresh`, with as few changes as possible. */
 export function morph(old, fresh) {
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || key(old) !== key(fresh)) {
     old.replaceWith(fresh);
@@ -34,7 +34,7 @@ export function morph(old, fresh) {
     if (old.data !== fresh.data) old.data = fresh.data;
     return;
   }
-  // what somebody is typing into, or has opened, is theirs
+  // inputs being edited and details opened by the user are not changed
   if (old.hasAttribute?.("data-keep")) return;
   for (const { name, value } of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !(name === "open")) old.removeAttribute(name);
@@ -50,7 +50,7 @@ function morphChildren(parent, fresh) {
   now.slice(fresh.length).forEach((node) => node.remove());
 }
 
-/** The content of `root`, as these nodes are. */
+/** Updates the content of `root` to these nodes. */
 export function show(root, ...nodes) {
   const holder = document.createElement("div");
   append(holder, nodes);
@@ -63,7 +63,7 @@ export function toast(text, bad = false) {
   setTimeout(() => node.remove(), bad ? 8000 : 4000);
 }
 
-/** A dialog; what its form holds when it is submitted, or null. */
+/** Shows a dialog. Resolves to the values of its form when it is submitted, else to null. */
 export function ask({ title, text, fields = [], action = "OK", danger = false }) {
   return new Promise((resolve) => {
     const inputs = fields.map((f) => h("div", { class: "field" },

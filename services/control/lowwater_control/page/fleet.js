@@ -1,4 +1,4 @@
-// Fleet: the flow as it is, sources → merger → landing, with rates, lag and state.
+// Fleet: the data flow sources → merger → landing, with rates, lag and state.
 
 import { h, show } from "./dom.js";
 import { bytes, count, errorNote, pill, seconds, short, sparkline } from "./format.js";
@@ -7,13 +7,13 @@ export function fleetView(root, _rest, state) {
   return {
     draw() {
       const picture = state.picture;
-      if (!picture) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet …"));
+      if (!picture) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet status …"));
       const groups = Object.values(picture.groups);
       const free = Object.values(picture.sources).filter((s) => !s.group);
       show(root,
         h("div", { class: "head" }, h("h1", { class: "grow" }, "Fleet"), summary(picture)),
         groups.map((group) => flow(group, picture, state.history)),
-        free.length > 0 && h("section", { class: "card" }, h("h2", {}, "In no group"),
+        free.length > 0 && h("section", { class: "card" }, h("h2", {}, "Without a group"),
           h("div", { class: "cards" }, free.map((s) => sourceCard(s, state.history)))),
         groups.length + free.length === 0 && empty(),
         Object.entries(picture.runners).map(([name, runner]) => processes(name, runner)));
@@ -24,7 +24,7 @@ export function fleetView(root, _rest, state) {
 
 function empty() {
   return h("section", { class: "card pad" }, h("h2", {}, "Nothing is captured yet"),
-    h("p", { class: "quiet" }, "A source is one database. Its transactions are read from its log, put into one order, and landed whole."),
+    h("p", { class: "quiet" }, "A source is one database. Its transactions are read from its log, merged into one order with the other sources of its group, and written to the lake."),
     h("p", {}, h("a", { href: "#/add" }, "Add a source")));
 }
 
@@ -37,7 +37,7 @@ function summary(picture) {
     figure("sources running", `${running} of ${sources.length}`),
     figure("released", `${short(sum((g) => g.per_second))}/s`),
     figure("waiting", short(sum((g) => g.waiting))),
-    figure("oldest wait", seconds(Math.max(0, ...groups.map((g) => g.lag_seconds)))));
+    figure("oldest waiting", seconds(Math.max(0, ...groups.map((g) => g.lag_seconds)))));
 }
 
 const figure = (name, value) => h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value));
@@ -56,7 +56,7 @@ function flow(group, picture, history) {
   const sources = group.sources.map((name) => picture.sources[name]).filter(Boolean);
   return h("section", { class: "card", "data-key": `group-${group.name}`, "aria-label": `Group ${group.name}` },
     h("div", { class: "head", style: "margin-bottom:1rem" }, h("h2", { style: "margin:0" }, group.name), pill(group.state),
-      group.wanted !== "running" && h("span", { class: "faint" }, `wanted: ${group.wanted}`),
+      group.wanted !== "running" && h("span", { class: "faint" }, `desired: ${group.wanted}`),
       h("span", { class: "grow" }), h("a", { href: `#/transactions/${encodeURIComponent(group.name)}` }, "Transactions")),
     group.holder && holder(group.holder),
     h("div", { class: "flow" },
@@ -69,7 +69,7 @@ function flow(group, picture, history) {
 
 function holder(held) {
   return h("div", { class: "note warn", style: "margin-bottom:1rem" },
-    h("strong", {}, `${held.source}’s thread ${held.thread ?? "?"} holds the watermark for ${seconds(held.seconds)}. `),
+    h("strong", {}, `${held.source}’s thread ${held.thread ?? "?"} holds the watermark, for ${seconds(held.seconds)}. `),
     h("span", {}, `${count(held.waiting)} transactions wait. `),
     h("span", { class: "faint" }, held.why));
 }
@@ -81,7 +81,7 @@ function sourceCard(source, history) {
   h("div", { class: "row between" },
     h("span", { class: "faint" }, `${source.kind} · ${source.threads.length} thread${source.threads.length === 1 ? "" : "s"}`),
     h("span", { class: "num rate" }, `${short(source.per_second)}/s`)),
-  sparkline(history.map((p) => p.sources[source.name]?.per_second), `${source.name}: transactions a second`),
+  sparkline(history.map((p) => p.sources[source.name]?.per_second), `${source.name}: transactions per second`),
   copyBar(source.copies),
   source.error && h("p", { class: "bad-text" }, source.error.what));
 }
@@ -96,9 +96,9 @@ function mergerCard(group, history) {
   return h("div", { class: `node big ${group.state}`, "data-rate": group.per_second },
     h("div", { class: "row between" }, h("h3", {}, "Merger"), h("span", { class: "num rate" }, `${short(group.per_second)}/s`)),
     h("div", { class: "gsn num" }, count(group.gsn)), h("div", { class: "faint" }, "last gsn released"),
-    sparkline(history.map((p) => p.groups[group.name]?.per_second), "released a second"),
+    sparkline(history.map((p) => p.groups[group.name]?.per_second), "released per second"),
     h("dl", { class: "pairs" },
-      pair("waiting", count(group.waiting)), pair("buffered", bytes(group.waiting_bytes)), pair("oldest wait", seconds(group.lag_seconds))),
+      pair("waiting", count(group.waiting)), pair("buffered", bytes(group.waiting_bytes)), pair("oldest waiting", seconds(group.lag_seconds))),
     errorNote(group.error));
 }
 
@@ -108,21 +108,21 @@ function landingCard(group, history) {
   const landing = group.landing;
   if (!landing) {
     return h("div", { class: "node big end" }, h("h3", {}, "Kafka"),
-      h("p", { class: "faint" }, "The order ends in ", h("code", {}, `lowwater.${group.name}.transactions`), ". This group has no lake."));
+      h("p", { class: "faint" }, "This group has no lake. Its transactions are in the topic ", h("code", {}, `lowwater.${group.name}.transactions`), "."));
   }
   const behind = Math.max(0, group.gsn - landing.gsn);
   const copies = landing.copies || {};
   return h("a", { class: `node big ${landing.state}`, href: `#/lake/${encodeURIComponent(group.name)}`, "data-rate": landing.rows_per_second },
     h("div", { class: "row between" }, h("h3", {}, "Lake"), pill(landing.state)),
     h("div", { class: "gsn num" }, count(landing.gsn)), h("div", { class: "faint" }, "last gsn landed"),
-    sparkline(history.map((p) => p.groups[group.name]?.landing?.per_second), "landed a second"),
+    sparkline(history.map((p) => p.groups[group.name]?.landing?.per_second), "landed per second"),
     h("dl", { class: "pairs" }, pair("behind", behind ? `${count(behind)} transactions` : "nothing"),
       pair("landings", count(landing.n)), pair("rows", `${short(landing.rows_per_second)}/s`)),
     copies.tables_left > 0 && h("div", { class: "faint" }, `copying ${count(copies.tables_left)} tables, ${short(copies.rows_left)} rows left`),
     errorNote(landing.error));
 }
 
-/** The pipes between the stages: drawn where the cards are, moving where something flows. */
+/** Draws the lines between the cards of the stages; animated while data flows. */
 function connect(flowNode) {
   const svg = flowNode.querySelector("svg.pipes");
   const box = flowNode.getBoundingClientRect();

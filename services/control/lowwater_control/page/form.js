@@ -1,4 +1,4 @@
-// A form from a JSON Schema, as pydantic writes it. What it cannot draw it takes as JSON.
+// A form from a JSON Schema written by pydantic. Types without an input of their own are entered as JSON.
 
 import { h } from "./dom.js";
 
@@ -16,7 +16,7 @@ function plain(schema, root) {
 export function fields(root) {
   const required = new Set(root.required || []);
   return Object.entries(root.properties || {}).map(([name, schema]) => ({ name, schema: plain(schema, root), required: required.has(name) }))
-    // what must be said first, then who and where
+    // required settings first, then host, user and the like
     .sort((a, b) => rank(b) - rank(a));
 }
 
@@ -39,7 +39,7 @@ export function control(field, value, problem, onInput) {
   } else if (schema.type === "integer" || schema.type === "number") {
     input = h("input", { ...common, type: "number", step: schema.type === "integer" ? 1 : "any", min: schema.minimum, max: schema.maximum, placeholder: fallback ?? "", value: value ?? "" });
   } else if (isList(schema)) {
-    input = h("textarea", { ...common, placeholder: "one a line" });
+    input = h("textarea", { ...common, placeholder: "one per line" });
     input.value = (value || []).join("\n");
   } else if (schema.type === "string" || schema.format === "path") {
     input = h("input", { ...common, type: "text", placeholder: SECRET.test(name) ? "${env:NAME} or ${file:/path}" : fallback ?? "", value: value ?? "" });
@@ -48,12 +48,12 @@ export function control(field, value, problem, onInput) {
     input.value = value === undefined ? "" : isMap(schema) ? Object.entries(value).map((e) => e.join("=")).join("\n") : JSON.stringify(value);
   }
   return h("div", { class: problem ? "field wrong" : "field", "data-key": `field-${name}` },
-    h("label", { for: id }, name, required && h("span", { class: "faint" }, " needed")), input,
+    h("label", { for: id }, name, required && h("span", { class: "faint" }, " required")), input,
     h("span", { id: `${id}-about`, class: "faint" }, schema.description || ""),
     problem && h("span", { class: "error", role: "alert" }, problem));
 }
 
-/** What was typed, as the schema has it; undefined where nothing was. */
+/** The value entered, converted to the type of the schema; undefined if empty. */
 function read({ schema }, input) {
   const text = input.value;
   if (text.trim() === "") return undefined;

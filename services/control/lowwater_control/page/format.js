@@ -1,4 +1,4 @@
-// Figures for people.
+// Formats numbers, times, states and errors.
 
 import { h } from "./dom.js";
 
@@ -27,10 +27,10 @@ export const clock = (us) => (us ? new Date(us / 1000).toLocaleTimeString("en-GB
 export const date = (us) => (us ? new Date(us / 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }) : "");
 export const pill = (state) => h("span", { class: `pill ${state}` }, state);
 
-/** The major number of an order or a mark, exactly: it has up to twenty digits. */
+/** The major number of an order or a mark, as BigInt: it has up to twenty digits. */
 export const major = (order) => BigInt((order || "0").split(".")[0]);
 
-/** An error with its hint, as every part of the fleet has them. */
+/** An error with its position and hint. */
 export function errorNote(error) {
   if (!error) return null;
   const where = [error.thread !== null && error.thread !== undefined && `thread ${error.thread}`, error.position && `at ${error.position}`];
@@ -40,7 +40,7 @@ export function errorNote(error) {
     error.hint && h("p", { class: "hint" }, "→ ", error.hint));
 }
 
-/** The last minute of a figure as an area; nothing where there is too little of it. */
+/** The last values as an area chart; empty for fewer than three values. */
 export function sparkline(values, about) {
   const found = values.filter((v) => v !== undefined && v !== null);
   if (found.length < 3) return h("div", { class: "spark" });

@@ -1,4 +1,4 @@
-// Lake: what has landed, the tables with their sizes, a look at the newest rows.
+// Lake: tables with their sizes, the newest rows of a table, and the landings.
 
 import { at, get } from "./api.js";
 import { h, show } from "./dom.js";
@@ -23,7 +23,7 @@ export function lakeView(root, rest, state) {
     try {
       const [found, page] = await Promise.all([get(at("groups", name, "lake", "tables")), get(`${at("groups", name, "landings")}?limit=10`)]);
       tables = found;
-      // pages that were asked for stay
+      // older pages that the user has loaded are retained
       const older = (landings || []).filter((l) => l.n < Math.min(...page.landings.map((p) => p.n)));
       landings = [...page.landings, ...older];
       if (!older.length) next = page.next;
@@ -57,7 +57,7 @@ export function lakeView(root, rest, state) {
   const view = {
     leave() { isLeft = true; },
     draw() {
-      if (!state.picture) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet …"));
+      if (!state.picture) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet status …"));
       const { names, name } = chosen(state.picture, rest, (group) => group.landing);
       if (!name) return show(root, h("h1", {}, "Lake"), h("p", { class: "quiet" }, "No group has a lake: set its lake.uri."));
       const landing = state.picture.groups[name].landing;
@@ -74,7 +74,7 @@ export function lakeView(root, rest, state) {
 
 function tableList(tables, rows, look) {
   const most = Math.max(1, ...(tables || []).map((t) => t.bytes));
-  return h("section", { class: "card" }, h("h2", {}, "Tables"), !tables && h("p", { class: "quiet" }, "Reading the ledger …"),
+  return h("section", { class: "card" }, h("h2", {}, "Tables"), !tables && h("p", { class: "quiet" }, "Reading the tables …"),
     tables && h("div", { class: "scroll" }, h("table", {},
       h("thead", {}, h("tr", {}, h("th", {}, "table"), ["rows in files", "files", "size", "version", "last gsn"].map((t) => h("th", { class: "num" }, t)))),
       h("tbody", {}, tables.map((t) => h("tr", { class: "link", onclick: () => look(t.table), "data-key": t.table },

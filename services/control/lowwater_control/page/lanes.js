@@ -1,9 +1,9 @@
-// Threads as lanes: each is filled up to its mark, and the lowest mark, the watermark, is the line across all.
+// Threads as lanes: each is filled up to its mark; the line across all lanes is the watermark, the lowest mark.
 
 import { h } from "./dom.js";
 import { bytes, major, pill, seconds } from "./format.js";
 
-/** Where the lanes begin: the watermark half a minute ago, so that what moves is seen to move. */
+/** The left end of the lanes: the lowest watermark of the history, so that progress is visible. */
 function start(source, history, watermark) {
   const before = history.map((p) => p.sources[source.name]).filter(Boolean).map(lowest).filter((m) => m !== null);
   return before.length ? before.reduce((a, b) => (a < b ? a : b)) : watermark;
@@ -17,9 +17,9 @@ function lowest(source) {
 export function lanes(source, history, act) {
   const known = source.threads.filter((t) => t.mark);
   const watermark = lowest(source);
-  if (!known.length) return h("section", { class: "card" }, h("h2", {}, "Threads"), h("p", { class: "quiet" }, "No thread has marked yet."));
+  if (!known.length) return h("section", { class: "card" }, h("h2", {}, "Threads"), h("p", { class: "quiet" }, "No thread has a mark yet."));
   const begin = start(source, history, watermark ?? 0n);
-  // a little before: the lowest one is seen, too
+  // one less, so that the lowest mark is visible, too
   const from = begin - 1n;
   const to = known.flatMap((t) => [major(t.mark), major(t.merger_mark)]).reduce((a, b) => (a > b ? a : b));
   const span = Number(to - from);
@@ -28,14 +28,14 @@ export function lanes(source, history, act) {
   const line = watermark === null ? null : at(watermark);
   const isSingle = known.length === 1;
   return h("section", { class: "card" },
-    h("div", { class: "head", style: "margin-bottom:.75rem" }, h("h2", { class: "grow", style: "margin:0" }, "Threads against the watermark"),
-      h("span", { class: "faint" }, "watermark ", h("span", { class: "mono" }, watermark === null ? "none: all are excluded" : `${watermark}.*`))),
+    h("div", { class: "head", style: "margin-bottom:.75rem" }, h("h2", { class: "grow", style: "margin:0" }, "Threads and watermark"),
+      h("span", { class: "faint" }, "watermark ", h("span", { class: "mono" }, watermark === null ? "none: all threads are excluded" : `${watermark}.*`))),
     h("div", { class: "lanes" }, source.threads.map((t) => lane(t, place, line, isSingle, act))));
 }
 
 function lane(thread, place, line, isSingle, act) {
   const holds = thread.holds_seconds !== null;
-  // the merger may have heard of a mark before its extractor has told of it here
+  // the merger's status may be newer than the extractor's
   const mark = thread.merger_mark && major(thread.merger_mark) > major(thread.mark) ? thread.merger_mark : thread.mark;
   const kind = thread.is_excluded ? "excluded" : holds ? "holds" : "";
   const left = mark ? place(mark) : 0;

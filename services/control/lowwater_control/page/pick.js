@@ -1,4 +1,4 @@
-// Which group a page is about: a row of tabs where there are several.
+// The choice of the group: a row of tabs if there are several groups.
 
 import { h } from "./dom.js";
 

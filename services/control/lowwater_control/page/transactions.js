@@ -1,4 +1,4 @@
-// Transactions: what waits and for whom, the last released, and one of them opened up.
+// Transactions: waiting transactions and the thread they wait for, the last released ones, and one in detail.
 
 import { at, get } from "./api.js";
 import { h, show } from "./dom.js";
@@ -25,7 +25,7 @@ export function transactionsView(root, rest, state) {
       problem = found;
     }
     if (isLeft) return;
-    // the list is for reading: it moves on every two seconds, not with every event
+    // at most one update in two seconds, so that the list stays readable
     setTimeout(() => { isBusy = false; }, 2000);
     view.draw();
   }
@@ -45,7 +45,7 @@ export function transactionsView(root, rest, state) {
   const view = {
     leave() { isLeft = true; },
     draw() {
-      if (!state.picture) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet …"));
+      if (!state.picture) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet status …"));
       const { names, name } = chosen(state.picture, rest);
       if (!name) return show(root, h("h1", {}, "Transactions"), h("p", { class: "quiet" }, "There is no group yet."));
       const group = state.picture.groups[name];
@@ -62,10 +62,10 @@ function waiting(group, picture) {
   const held = group.holder;
   return h("section", { class: "card" }, h("h2", {}, "Waiting"),
     held
-      ? h("div", { class: "note warn" }, h("strong", {}, `${count(held.waiting)} wait for ${held.source}’s thread ${held.thread ?? "?"}, for ${seconds(held.seconds)}. `), held.why)
-      : h("p", { class: "quiet" }, group.waiting ? `${count(group.waiting)} are on their way; nothing is held.` : "Nothing waits."),
+      ? h("div", { class: "note warn" }, h("strong", {}, `${count(held.waiting)} transactions wait for ${held.source}’s thread ${held.thread ?? "?"}, for ${seconds(held.seconds)}. `), held.why)
+      : h("p", { class: "quiet" }, group.waiting ? `${count(group.waiting)} transactions are waiting; no thread holds the watermark.` : "No transactions are waiting."),
     h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "source"), h("th", { class: "num" }, "waiting"), h("th", {}, "the first of them"), h("th", {}, "committed"), h("th", {}, "watermark"))),
+      h("thead", {}, h("tr", {}, h("th", {}, "source"), h("th", { class: "num" }, "waiting"), h("th", {}, "first transaction"), h("th", {}, "committed"), h("th", {}, "watermark"))),
       h("tbody", {}, group.sources.map((name) => {
         const first = group.first_waiting[name];
         return h("tr", {}, h("td", {}, h("a", { href: `#/sources/${encodeURIComponent(name)}` }, name)),
@@ -78,7 +78,7 @@ function waiting(group, picture) {
 function released(heads, opened, open) {
   return h("section", { class: "card" }, h("h2", {}, "Last released"),
     heads === null && h("p", { class: "quiet" }, "Reading the ordered topic …"),
-    heads?.length === 0 && h("p", { class: "quiet" }, "Nothing has been released yet."),
+    heads?.length === 0 && h("p", { class: "quiet" }, "No transactions have been released yet."),
     heads?.length > 0 && h("div", { class: "scroll" }, h("table", {},
       h("thead", {}, h("tr", {}, h("th", { class: "num" }, "gsn"), ["source", "thread", "transaction", "committed"].map((t) => h("th", {}, t)), h("th", { class: "num" }, "changes"))),
       h("tbody", {}, heads.map((head) => [
@@ -93,13 +93,13 @@ function released(heads, opened, open) {
 function detail(opened) {
   if (opened.problem) return errorNote({ what: opened.problem.message, hint: opened.problem.hint });
   const found = opened.found;
-  if (!found) return h("p", { class: "quiet" }, "Opening …");
+  if (!found) return h("p", { class: "quiet" }, "Reading the transaction …");
   const tables = Object.keys(found.tables);
   return h("div", { class: "detail" },
     h("p", { class: "faint" }, `order ${found.order} · committed ${date(found.commit_ts_us)} · `,
       tables.map((t) => `${t}: ${Object.entries(found.tables[t]).map(([op, n]) => `${count(n)} ${OPS[op] || op}`).join(", ")}`).join(" · ")),
     tables.map((table) => changes(table, found.rows.filter((row) => row.table === table), found.masked)),
-    found.is_cut && h("p", { class: "faint" }, "Only the first changes are shown; the API has the rest (after_seq)."));
+    found.is_cut && h("p", { class: "faint" }, "Only the first changes are shown. Use the API with after_seq to read the rest."));
 }
 
 function changes(table, rows, masked) {
@@ -107,7 +107,7 @@ function changes(table, rows, masked) {
   const columns = [...new Set(rows.flatMap((r) => Object.keys(r.after || r.before || {})))];
   return h("div", {}, h("h3", { class: "mono" }, table), h("div", { class: "scroll inner" }, h("table", {},
     h("thead", {}, h("tr", {}, h("th", { class: "num" }, "seq"), h("th", {}, "op"), columns.map((c) => h("th", {}, c,
-      masked.some((m) => m.toLowerCase() === `${table}.${c}`.toLowerCase()) && h("span", { class: "faint", title: "masked before it was published" }, " masked"))))),
+      masked.some((m) => m.toLowerCase() === `${table}.${c}`.toLowerCase()) && h("span", { class: "faint", title: "masked before publishing" }, " masked"))))),
     h("tbody", {}, rows.map((row) => h("tr", {}, h("td", { class: "num" }, row.seq),
       h("td", {}, h("span", { class: `op ${row.op}` }, OPS[row.op] || row.op)), columns.map((c) => cell(row, c))))))));
 }

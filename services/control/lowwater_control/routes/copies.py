@@ -1,4 +1,4 @@
-"""`/v1/sources/{name}/copies`, `tables` and `validate`, and the source types: what a source's database has."""
+"""`/v1/sources/{name}/copies`, `tables` and `validate`, and `/v1/source-types`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _state(copy: TableCopy, is_copying: bool) -> models.CopyState:
 def shown_copies(
     copies: Sequence[TableCopy], requests: Sequence[CopyRequest], progress: Mapping[str, Mapping[str, Any]]
 ) -> list[models.Copy]:
-    """Pure. `progress` is Spark's own, by copy."""
+    """The last copy of each table, by table name. `progress`: the progress reported by Spark, by copy id. Pure."""
     found: dict[str, models.Copy] = {}
     for copy in copies:
         at = progress.get(copy.copy, {})
@@ -64,29 +64,29 @@ def _copies(parts: Parts, name: str) -> list[models.Copy]:
 
 @router.get("/sources/{name}/copies", tags=["copies"], responses=responses(404))
 def list_copies(name: str, parts: UseParts) -> list[models.Copy]:
-    """Each table's last copy, with its progress while Spark copies it."""
+    """The last copy of each table, with its progress while Spark copies it."""
     return _copies(parts, name)
 
 
 @router.post("/sources/{name}/copies", status_code=202, tags=["copies"], responses=responses(404, 409))
 def start_copy(name: str, new: models.NewCopy, parts: UseParts, caller: UseCaller) -> models.Accepted:
-    """Copy a table anew while its stream goes on; the new copy replaces the old one once it is whole."""
+    """Copy a table again while changes are captured. The new copy replaces the old one once it is complete."""
     fleet = parts.board.fleet()
     known_source(fleet, name)
     group = fleet.group_of(name)
     if group is None or fleet.groups[group].lake is None:
-        raise ConflictError(f"{name} is in no group with a lake: there is nowhere to copy to", source=name)
+        raise ConflictError(f"{name} is not in a group with a lake: copies need a lake", source=name)
     return say(parts, caller, SOURCE, name, words.copy(CopyRequest(new.table, uuid.uuid4().hex[:12], new.reason)))
 
 
 @router.delete("/sources/{name}/copies/{table}", status_code=202, tags=["copies"], responses=responses(404, 409))
 def cancel_copy(name: str, table: str, parts: UseParts, caller: UseCaller, reason: ReasonQuery = "") -> models.Accepted:
-    """Nothing more of it is read. What was readable before stays so."""
+    """Cancel a copy. No more rows are read; the previous copy of the table stays readable."""
     copy = next((c for c in _copies(parts, name) if c.table == table), None)
     if copy is None:
         raise UnknownError(f"{name} has no copy of {table!r}", source=name, hint="GET …/copies lists them")
     if copy.state in ("readable", "cancelled"):
-        raise ConflictError(f"the copy of {table} is {copy.state} already", source=name)
+        raise ConflictError(f"the copy of {table} is already {copy.state}", source=name)
     word = CopyRequest(table, uuid.uuid4().hex[:12], reason, is_cancel=True)
     return say(parts, caller, SOURCE, name, words.copy(word))
 
@@ -105,7 +105,7 @@ def _checks(found: dict[str, Any]) -> models.Checks:
 
 @router.post("/sources/{name}/validate", tags=["sources"], responses=responses(404, 424))
 def validate_source(name: str, parts: UseParts) -> models.Checks:
-    """Ask the live database for all that capture needs; what it lacks comes with its fix."""
+    """Check the database for everything that capture needs; each failed check has a fix."""
     fleet = parts.board.fleet()
     known_source(fleet, name)
     spec = fleet.sources[name]
@@ -114,7 +114,7 @@ def validate_source(name: str, parts: UseParts) -> models.Checks:
 
 @router.get("/sources/{name}/tables", tags=["sources"], responses=responses(404, 424))
 def source_tables(name: str, parts: UseParts) -> list[models.Table]:
-    """The tables that are captured, as the database has them now."""
+    """The captured tables, as they currently are in the database."""
     fleet = parts.board.fleet()
     known_source(fleet, name)
     spec = fleet.sources[name]
@@ -123,7 +123,7 @@ def source_tables(name: str, parts: UseParts) -> list[models.Table]:
 
 @router.get("/source-types", tags=["source types"], responses=responses())
 def source_types(parts: UseParts) -> list[models.SourceType]:
-    """The kinds of sources, with the JSON Schema of their config."""
+    """The source kinds, each with the JSON Schema of its config."""
     return [_type(kind, found) for kind, found in parts.program.kinds().items()]
 
 
@@ -146,14 +146,14 @@ def _check_candidate(parts: Parts, kind: str, candidate: models.Candidate) -> No
 
 @router.post("/source-types/{kind}/validate", tags=["source types"], responses=responses(404, 424))
 def validate_candidate(kind: str, candidate: models.Candidate, parts: UseParts) -> models.Checks:
-    """A config that is not in use yet, against its live database: reachable, privileges, log settings, tables."""
+    """Check a config against its database before it is added: connection, privileges, log settings, tables."""
     _check_candidate(parts, kind, candidate)
     return _checks(_ask(parts, "check", candidate.name, kind, candidate.config))
 
 
 @router.post("/source-types/{kind}/tables", tags=["source types"], responses=responses(404, 424))
 def candidate_tables(kind: str, candidate: models.Candidate, parts: UseParts) -> list[models.Table]:
-    """The tables that such a source would capture."""
+    """The tables that a source with this config would capture."""
     _check_candidate(parts, kind, candidate)
     found = _ask(parts, "tables", candidate.name, kind, candidate.config)["tables"]
     return [models.Table(**table) for table in found]

@@ -1,4 +1,4 @@
-"""`/v1/fleet` and `/v1/events`: states and figures of everything, once and live."""
+"""`/v1/fleet` and `/v1/events`: the status of all sources and groups, once and as a live stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lowwater_control.problems import of_error, responses
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
 EVENT_SECONDS = 1.0
-#: proxies end a connection that is silent
+#: keeps the connection open: proxies close idle ones
 PING_SECONDS = 15
 
 
@@ -31,7 +31,7 @@ def about() -> dict[str, str]:
 
 @router.get("/fleet", responses=responses())
 def fleet(parts: UseParts) -> models.FleetPicture:
-    """All sources and groups, as they are and as they are wanted."""
+    """The current and the desired state of all sources and groups."""
     return models.FleetPicture(**parts.board.picture())
 
 
@@ -41,7 +41,8 @@ def fleet(parts: UseParts) -> models.FleetPicture:
     response_class=EventSourceResponse,
 )
 async def events(parts: UseParts) -> EventSourceResponse:
-    """Server-sent events: `fleet` as GET /v1/fleet has it, about once a second; `problem` while Kafka is away."""
+    """Server-sent events: `fleet` with the body of GET /v1/fleet, about once a second; `problem` while Kafka does not
+    answer."""
     return EventSourceResponse(_events(parts), ping=PING_SECONDS)
 
 

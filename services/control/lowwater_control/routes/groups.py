@@ -1,4 +1,4 @@
-"""`/v1/groups`: one order each, who holds its watermark, what was released."""
+"""`/v1/groups`: configs, status, commands and released transactions of groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def list_groups(parts: UseParts) -> list[str]:
 
 @router.get("/{name}/status", responses=responses(404))
 def get_status(name: str, parts: UseParts) -> models.GroupStatus:
-    """The watermark, who holds it and since when, what waits, the last gsn, the lag."""
+    """The watermark, the source and thread that hold it, waiting transactions, the last gsn, the lag."""
     return models.GroupStatus(**status_of(parts, name))
 
 
@@ -55,7 +55,8 @@ def get_config(name: str, parts: UseParts) -> GroupSettings:
 def put_config(
     name: str, settings: SettingsBody, parts: UseParts, caller: UseCaller, response: Response
 ) -> models.Accepted:
-    """Change it, or make a group (201). Its sources say themselves that they belong to it."""
+    """Change the config, or create the group (201). Its sources are not set here: each source's config names its
+    group."""
     check_name(name)
     before = parts.board.fleet().groups.get(name)
     if before is not None and to_json(before) == to_json(settings):
@@ -69,7 +70,7 @@ def put_config(
 
 @router.delete("/{name}", status_code=204, responses=responses(404, 409))
 def remove_group(name: str, parts: UseParts, caller: UseCaller, reason: ReasonQuery = "") -> None:
-    """One without sources. Its topics and its lake stay."""
+    """Remove a group that has no sources. Its topics and its lake are retained."""
 
     def check(fleet: WantedFleet, _last: ControlState) -> None:
         known_group(fleet, name)
@@ -79,12 +80,12 @@ def remove_group(name: str, parts: UseParts, caller: UseCaller, reason: ReasonQu
     accepted(caller, parts.board.commit(GROUP, name, words.remove(reason), check))
 
 
-# -- words -----------------------------------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------------------------
 
 
 @router.put("/{name}/pause", status_code=202, responses=responses(404, 409))
 def pause(name: str, parts: UseParts, caller: UseCaller, why: Why = NO_REASON) -> models.Accepted:
-    """Nothing is released until it is resumed."""
+    """Stop releasing transactions until the group is resumed."""
     return say(parts, caller, GROUP, name, words.want(Wanted.PAUSED, why.reason))
 
 
@@ -95,25 +96,25 @@ def resume(name: str, parts: UseParts, caller: UseCaller, why: Why = NO_REASON) 
 
 @router.put("/{name}/stop", status_code=202, responses=responses(404, 409))
 def stop(name: str, parts: UseParts, caller: UseCaller, why: Why = NO_REASON) -> models.Accepted:
-    """End its merger, and its landing."""
+    """Stop the group's merger and its landing."""
     return say(parts, caller, GROUP, name, words.want(Wanted.STOPPED, why.reason))
 
 
 @router.post("/{name}/restart", status_code=202, responses=responses(404, 409))
 def restart(name: str, parts: UseParts, caller: UseCaller, why: Why = NO_REASON) -> models.Accepted:
-    """The merger's and the landing's sessions begin anew, from what Kafka and the lake hold."""
+    """Restart the sessions of the merger and the landing, from their state in Kafka and in the lake."""
     return say(parts, caller, GROUP, name, words.restart(uuid.uuid4().hex[:12], why.reason))
 
 
 @router.post("/{name}/retry", status_code=202, responses=responses(404, 409))
 def retry(name: str, parts: UseParts, caller: UseCaller, why: Why = NO_REASON) -> models.Accepted:
-    """Something was mended: sources that the merger had stopped are read again."""
+    """Read sources again that the merger stopped, after their error was fixed."""
     return say(parts, caller, GROUP, name, words.retry(why.reason))
 
 
 @router.post("/{name}/skips", status_code=202, responses=responses(404, 409))
 def skip(name: str, new: models.NewSkip, parts: UseParts, caller: UseCaller) -> models.Accepted:
-    """Pass over one named transaction; `Skipped` takes its place in the order, with the reason."""
+    """Skip one transaction. A `Skipped` record with the reason is released in its place."""
     fleet = parts.board.fleet()
     known_group(fleet, name)
     if new.source not in fleet.sources_of(name):
@@ -125,12 +126,12 @@ def skip(name: str, new: models.NewSkip, parts: UseParts, caller: UseCaller) -> 
 
 @router.get("/{name}/words", responses=responses(404))
 def list_words(name: str, parts: UseParts) -> list[dict[str, Any]]:
-    """Operators' words, each with the gsn at which it took effect."""
+    """The operator commands, each with the gsn at which it took effect."""
     known_group(parts.board.fleet(), name)
     return read_progress(parts.board.settings.kafka, parts.board.codec, name)
 
 
-# -- what was released -----------------------------------------------------------------------------------
+# -- released transactions -------------------------------------------------------------------------------
 
 Gsn = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
@@ -145,9 +146,9 @@ def list_transactions(
     name: str,
     parts: UseParts,
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
-    before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="only those below this gsn")] = None,
+    before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="only transactions below this gsn")] = None,
 ) -> list[models.TransactionHead]:
-    """The last that were released, the newest first."""
+    """The last released transactions, newest first."""
     with _ordered(parts, name) as reader:
         return reader.last(limit, before)
 
@@ -160,7 +161,7 @@ def get_transaction(
     limit: Limit = 200,
     after_seq: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0,
 ) -> models.Transaction:
-    """One of them opened up: its changes, by table."""
+    """One transaction with its changes."""
     with _ordered(parts, name) as reader:
         found = reader.open(gsn, limit, after_seq)
     spec = parts.board.fleet().sources.get(found.source)

@@ -1,4 +1,4 @@
-"""`/v1/groups/{name}/landings` and `lake`: what has landed, as its manifests say it."""
+"""`/v1/groups/{name}/landings` and `lake`: landings, tables and rows, read from the manifests of the lake."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1/groups/{name}", tags=["lake"])
 
-#: of a question over rows
+#: memory limit of a query over rows
 MEMORY = "256MiB"
-#: transactions that a look at the newest rows goes back at first
+#: transactions before the newest change that are searched first for the newest rows
 WINDOW = 64
 
 
 class Lakes:
-    """Opened once for each place: what is new is read on from there."""
+    """Open lakes, one for each config. A lake that is open reads only new manifests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,7 +50,9 @@ def _lake(parts: Parts, name: str) -> Lake:
     known_group(fleet, name)
     config = fleet.groups[name].lake
     if config is None:
-        raise UnknownError(f"{name} has no lake", hint=f"its order ends in Kafka; set groups.{name}.lake.uri")
+        raise UnknownError(
+            f"{name} has no lake", hint=f"its transactions are only in Kafka; set groups.{name}.lake.uri"
+        )
     lake: Lake = parts.lakes.get(config)
     return lake
 
@@ -78,9 +80,9 @@ def landings(
     name: str,
     parts: UseParts,
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
-    before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="only those below this number")] = None,
+    before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="only landings below this number")] = None,
 ) -> models.Landings:
-    """The ledger, the newest first."""
+    """The landings, newest first."""
     chain = _lake(parts, name).chain
     last = chain.head.n if before is None else min(before - 1, chain.head.n)
     first = max(1, last - limit + 1)
@@ -90,7 +92,7 @@ def landings(
 
 @router.get("/lake/tables", responses=responses(404))
 def tables(name: str, parts: UseParts) -> list[models.LakeTable]:
-    """All tables, with what their live files hold."""
+    """All tables, with the rows, files and bytes that are current."""
     return [
         models.LakeTable(
             table=info.name, version=info.version, versions=list(info.versions), rows=info.rows, files=info.files,
@@ -110,9 +112,9 @@ def rows(
         Literal["changes", "state"], Query(description="the newest changes, or rows of the state")
     ] = "changes",
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
-    allow_stale: Annotated[bool, Query(description="rows of the state also where it is not known")] = False,
+    allow_stale: Annotated[bool, Query(description="also return the state of a stale table")] = False,
 ) -> models.LakeRows:
-    """The newest rows. The state of a table that is stale is refused (409), unless `allow_stale`."""
+    """The newest rows of a table. For the state of a stale table the answer is 409, unless `allow_stale` is set."""
     lake = _lake(parts, name)
     full = lake.name(table)
     found = _state(lake, full, limit, allow_stale) if of == "state" else _changes(lake, full, limit)
@@ -130,7 +132,7 @@ def _state(lake: Lake, table: str, limit: int, allow_stale: bool) -> list[dict[s
 
 
 def _changes(lake: Lake, table: str, limit: int) -> list[dict[str, Any]]:
-    """Back from the table's last change, further and further until there are enough."""
+    """The newest changes: searches back from the table's last change, with growing windows, until there are enough."""
     newest = lake.chain.summary(table).gsn_max
     first = lake.chain.head.history_from
     window = WINDOW

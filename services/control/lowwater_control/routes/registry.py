@@ -1,4 +1,4 @@
-"""The read endpoints of a schema registry, so that a stock Avro deserializer works against this service."""
+"""The read endpoints of a schema registry, so that standard Avro deserializers work with this service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lowwater.records.ids import SchemaId
 from lowwater.records.schemas import SchemaStore
 from lowwater.records.types import SchemaEntry
 
-# the registry's own error codes: clients tell "no such schema" from "not reachable" by them
+# error codes of the Confluent Schema Registry: clients use them to tell "no such schema" from "not reachable"
 _SCHEMA_NOT_FOUND = 40403
 _SUBJECT_NOT_FOUND = 40401
 _VERSION_NOT_FOUND = 40402
@@ -27,7 +27,7 @@ class _NotFound(Exception):
 
 
 class Lookup:
-    """Schemas by id and by subject; asked from the API's threads, so one at a time."""
+    """Schemas by id and by subject. Thread-safe: access to the store is locked."""
 
     def __init__(self, store: SchemaStore) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class Lookup:
 
 
 def add_registry(app: FastAPI, lookup: Lookup) -> None:
-    """Errors are the registry's own there: its clients know them."""
+    """Add the routes. Errors have the registry's format, not problem details, because its clients expect it."""
 
     @app.exception_handler(_NotFound)
     def _not_found(_request: Request, error: _NotFound) -> JSONResponse:
@@ -68,7 +68,7 @@ def add_registry(app: FastAPI, lookup: Lookup) -> None:
 
     @app.get("/schemas/ids/{schema_id}", tags=["schemas"])
     def schema(schema_id: int) -> dict[str, Any]:
-        """The schema behind the four bytes at the front of every key and value."""
+        """The schema with this id. Every key and value starts with a magic byte and its schema id (four bytes)."""
         return {"schema": lookup.by_id(schema_id).schema, "schemaType": "AVRO"}
 
     @app.get("/schemas/ids/{schema_id}/schema", tags=["schemas"])

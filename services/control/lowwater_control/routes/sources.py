@@ -1,4 +1,4 @@
-"""`/v1/sources`: after Kafka Connect's habits."""
+"""`/v1/sources`: configs, status, commands and positions of sources, similar to the API of Kafka Connect."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def status_of(parts: Parts, name: str) -> dict[str, Any]:
 @router.get("", responses=responses(), response_model=list[str] | dict[str, models.Expanded])
 def list_sources(
     parts: UseParts,
-    expand: Annotated[list[str] | None, Query(description="status, config; several, or separated by commas")] = None,
+    expand: Annotated[list[str] | None, Query(description="status or config; repeated, or separated by commas")] = None,
 ) -> Any:
-    """Their names; with `expand` a mapping of name to what was asked for."""
+    """The names of all sources; with `expand`, a mapping of each name to its status or config."""
     fleet = parts.board.fleet()
     wanted = {word for part in expand or [] for word in part.split(",")}
     if not wanted & {"status", "config"}:
@@ -53,12 +53,12 @@ def list_sources(
 
 @router.post("", status_code=201, responses=responses(409))
 def add_source(new: models.NewSource, parts: UseParts, caller: UseCaller, response: Response) -> models.Accepted:
-    """Add a source: a runner starts its extractor, and its group's merger lets it join."""
+    """Add a source. A runner starts its extractor, and it joins its group."""
     check_spec(parts, new.name, new.config, "config")
 
     def check(fleet: WantedFleet, _last: ControlState) -> None:
         if new.name in fleet.sources:
-            raise ConflictError(f"there is a source {new.name!r} already", hint="PUT its config to change it")
+            raise ConflictError(f"source {new.name!r} already exists", hint="PUT its config to change it")
 
     state = parts.board.commit(SOURCE, new.name, words.configure(to_json(new.config), "added"), check)
     response.headers["Location"] = f"/v1/sources/{new.name}"
@@ -74,7 +74,7 @@ def get_source(name: str, parts: UseParts) -> models.Source:
 
 @router.get("/{name}/config", responses=responses(404), response_model_exclude_unset=True)
 def get_config(name: str, parts: UseParts) -> SourceSpec:
-    """As it was given: references to secrets, never their values."""
+    """The config as it was written, with references to secrets instead of their values."""
     fleet = parts.board.fleet()
     known_source(fleet, name)
     return fleet.shown(name)
@@ -82,7 +82,7 @@ def get_config(name: str, parts: UseParts) -> SourceSpec:
 
 @router.put("/{name}/config", responses={201: {"model": models.Accepted}, **responses(404, 409)})
 def put_config(name: str, spec: SpecBody, parts: UseParts, caller: UseCaller, response: Response) -> models.Accepted:
-    """Change it, or add it (201). The same again changes nothing."""
+    """Change the config, or add the source (201). Idempotent."""
     check_spec(parts, name, spec, "")
     fleet = parts.board.fleet()
     before = fleet.sources.get(name)
@@ -99,13 +99,14 @@ def put_config(name: str, spec: SpecBody, parts: UseParts, caller: UseCaller, re
 
 @router.delete("/{name}", status_code=204, responses=responses(404, 409))
 def remove_source(name: str, parts: UseParts, caller: UseCaller, reason: ReasonQuery = "") -> None:
-    """Its extractor ends and it leaves its group. Its topics stay: added again, it goes on where it was."""
+    """Remove a source: its extractor stops, and it leaves its group. Its topics are retained; if it is added again, it
+    continues where it was."""
     say(parts, caller, SOURCE, name, words.remove(reason))
 
 
 @router.get("/{name}/status", responses=responses(404))
 def get_status(name: str, parts: UseParts) -> models.SourceStatus:
-    """One task for each thread, and the error with its hint if it has one."""
+    """The status of the source and its threads, with its error and hint if it failed."""
     return models.SourceStatus(**status_of(parts, name))
 
 
@@ -114,36 +115,36 @@ def get_status(name: str, parts: UseParts) -> models.SourceStatus:
 
 @router.put("/{name}/pause", status_code=202, responses=responses(404, 409))
 def pause(name: str, parts: UseParts, caller: UseCaller, why: Why = NO_REASON) -> models.Accepted:
-    """Stop reading its log; its group waits for it."""
+    """Stop reading its log. Its group waits for it."""
     return say(parts, caller, SOURCE, name, words.want(Wanted.PAUSED, why.reason))
 
 
 @router.put("/{name}/resume", status_code=202, responses=responses(404, 409))
 def resume(name: str, parts: UseParts, caller: UseCaller, why: Why = NO_REASON) -> models.Accepted:
-    """Read on, also after an error that has been mended."""
+    """Continue reading its log, also after an error was fixed."""
     return say(parts, caller, SOURCE, name, words.want(Wanted.RUNNING, why.reason))
 
 
 @router.put("/{name}/stop", status_code=202, responses=responses(404, 409))
 def stop(name: str, parts: UseParts, caller: UseCaller, why: Why = NO_REASON) -> models.Accepted:
-    """End its extractor after its current batch."""
+    """Stop its extractor after the current batch."""
     return say(parts, caller, SOURCE, name, words.want(Wanted.STOPPED, why.reason))
 
 
 @router.post("/{name}/restart", status_code=202, responses=responses(404, 409))
 def restart(name: str, parts: UseParts, caller: UseCaller, why: Why = NO_REASON) -> models.Accepted:
-    """Its session begins anew: the predecessor is fenced, the position read again from Kafka."""
+    """Restart its session: the previous session is fenced, and the position is read from Kafka."""
     return say(parts, caller, SOURCE, name, words.restart(uuid.uuid4().hex[:12], why.reason))
 
 
 # -- positions -------------------------------------------------------------------------------------------
 
-DryRun = Annotated[bool, Query(description="only say what it would lose or repeat")]
+DryRun = Annotated[bool, Query(description="only report the effects")]
 
 
 @router.get("/{name}/positions", responses=responses(404))
 def get_positions(name: str, parts: UseParts) -> models.Positions:
-    """Where each thread was read to; none before the first start. `resume` and `mark` belong together: keep both."""
+    """The position of each thread; no threads before the first start. `resume` and `mark` belong together."""
     known_source(parts.board.fleet(), name)
     position, _ = read_position(parts.board.settings.kafka, parts.board.codec, name)
     return shown(position or Position(name, "", 0, 0, None, ()))
@@ -153,11 +154,11 @@ def get_positions(name: str, parts: UseParts) -> models.Positions:
 def patch_positions(
     name: str, patch: models.PositionsPatch, parts: UseParts, caller: UseCaller, dry_run: DryRun = False
 ) -> models.PositionsChanged:
-    """Read threads on from elsewhere. Only of a stopped source."""
+    """Move threads to other positions. The source must be stopped."""
     known_source(parts.board.fleet(), name)
     position, _ = read_position(parts.board.settings.kafka, parts.board.codec, name)
     if position is None:
-        raise UnknownError(f"{name} has no position yet", hint="it has not been started")
+        raise UnknownError(f"{name} has no position yet", hint="it has not been started yet")
     effects = move_effects(position, patch.threads)
     if dry_run:
         return models.PositionsChanged(dry_run=True, effects=effects)
@@ -167,7 +168,7 @@ def patch_positions(
 
 @router.delete("/{name}/positions", responses=responses(404, 409, 424))
 def reset_positions(name: str, parts: UseParts, caller: UseCaller, dry_run: DryRun = False) -> models.PositionsChanged:
-    """Forget them: capture begins anew, and its tables are copied anew. Only of a stopped source."""
+    """Delete the position: capture starts from scratch, and tables are copied again. The source must be stopped."""
     known_source(parts.board.fleet(), name)
     effects = reset_effects(*read_position(parts.board.settings.kafka, parts.board.codec, name))
     if dry_run:
@@ -183,7 +184,7 @@ def _change_position(
     settings = parts.board.fleet().settings.model_dump(mode="json")
     answer = parts.program.live({**request, "settings": settings, "name": name})
     fail_point("control.position_changed")
-    # recorded, as every word is
+    # recorded in the control topic, as every command
     say(parts, caller, SOURCE, name, words.retry("; ".join(effects)[:1000]))
     return models.PositionsChanged(dry_run=False, effects=effects, done=answer["done"])
 
@@ -194,7 +195,7 @@ def _change_position(
 def _group_of(parts: Parts, name: str, thread: int) -> str:
     status = status_of(parts, name)
     if status["group"] is None:
-        raise ConflictError(f"{name} is in no group: nobody waits for its threads", source=name)
+        raise ConflictError(f"{name} is not in a group: no watermark depends on its threads", source=name)
     known = [t["thread"] for t in status["threads"]]
     if known and thread not in known:
         names = ", ".join(map(str, known))
@@ -204,13 +205,14 @@ def _group_of(parts: Parts, name: str, thread: int) -> str:
 
 @router.post("/{name}/threads/{thread}/exclude", status_code=202, responses=responses(404, 409))
 def exclude(name: str, thread: int, why: models.WhyGiven, parts: UseParts, caller: UseCaller) -> models.Accepted:
-    """The others no longer wait for it. What it commits below the released order is late, and stops its source."""
+    """Exclude a thread from the watermark: the group no longer waits for it. If it later commits below the released
+    order, that commit is late and stops the source."""
     group = _group_of(parts, name, thread)
     return say(parts, caller, GROUP, group, words.exclude(Exclusion(name, thread, why.reason)))
 
 
 @router.post("/{name}/threads/{thread}/include", status_code=202, responses=responses(404, 409))
 def include(name: str, thread: int, why: models.WhyGiven, parts: UseParts, caller: UseCaller) -> models.Accepted:
-    """Put it back into the watermark."""
+    """Include the thread in the watermark again."""
     group = _group_of(parts, name, thread)
     return say(parts, caller, GROUP, group, words.include(name, thread, why.reason))

@@ -1,1 +1,1 @@
-"""What the routes read and write: topics, lakes, the extractor's own process."""
+"""Access to the data behind the routes: Kafka topics and the extractor process."""

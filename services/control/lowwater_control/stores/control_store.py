@@ -1,4 +1,4 @@
-"""What this replica knows: the control and status topics, followed by a thread. Nothing else is kept."""
+"""The state of this replica: the control and status topics, followed by a background thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lowwater_control.problems import BusyError
 
 POLL_SECONDS = 0.2
 RETRY_SECONDS = 1.0
-#: from a word's write to its own reading of it
+#: time limit from the write of a command until this replica has read it back
 READ_BACK_SECONDS_MAX = 20.0
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Board:
         self.settings = settings
         self.codec = codec
         self._changed = threading.Condition()
-        #: one word at a time: the next one sees the one before
+        #: one command at a time, so that each one is based on its predecessor
         self._writing = threading.Lock()
         self._reader: FleetReader | None = None
         self._error: LowwaterError | None = None
@@ -74,7 +74,7 @@ class Board:
             self._fleet = wanted_fleet(self.settings, reader.fold)
             self._changed.notify_all()
         while not self._is_stopping:
-            # the consumer waits without the lock; only its records are taken in under it
+            # the consumer waits without the lock; only the records read are applied under it
             reader.wait(POLL_SECONDS)
             with self._changed:
                 if reader.take():
@@ -84,10 +84,10 @@ class Board:
     # -- reading -----------------------------------------------------------------------------------------
 
     def look(self, at: Callable[[WantedFleet, ControlFold, StatusBoard], T]) -> T:
-        """What holds together at one moment."""
+        """The result of `at` on a consistent state. Raises BusyError while Kafka does not answer."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._reader is not None or self._error is not None, 20):
-                raise BusyError("Kafka has not answered yet", hint="it is asked again")
+                raise BusyError("Kafka has not answered yet", hint="retry in a moment")
             if self._reader is None or self._fleet is None:
                 raise self._error or BusyError("Kafka does not answer")
             return at(self._fleet, self._reader.fold, self._reader.board)
@@ -106,7 +106,11 @@ class Board:
     def commit(
         self, kind: str, name: str, change: Change, check: Callable[[WantedFleet, ControlState], None] | None = None
     ) -> ControlState:
-        """Write a word and read it back: durable, and seen by whoever asks this replica, when it returns."""
+        """Write a command and wait until it is read back.
+
+        On return it is durable, and visible to all requests to this replica. Raises ControlConflictError if another
+        command for the same object was written first, and BusyError if it was not read back in time.
+        """
         with self._writing:
             last = self.state(kind, name)
             if check is not None:
@@ -123,7 +127,7 @@ class Board:
         with self._changed:
             if not self._changed.wait_for(lambda: self._known(offset) is not None, READ_BACK_SECONDS_MAX):
                 raise BusyError(
-                    "the word was written, but not read back in time", hint="look whether it counted, then repeat"
+                    "the command was written, but not read back in time", hint="check its effect before you repeat it"
                 )
             return bool(self._known(offset))
 

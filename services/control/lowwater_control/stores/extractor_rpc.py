@@ -1,4 +1,4 @@
-"""The extractor's own program, kept at hand: drivers and source kinds are its, not this service's."""
+"""Runs `lowwater-extractor --ask`: this service has no database drivers and no code of source kinds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from lowwater.control.extractor_rpc import COMMAND, answer_of, ask, wrong_fields
 from lowwater_control.problems import BusyError
 
 OFFLINE_SECONDS_MAX = 30.0
-#: live databases that are asked at once
+#: the maximum number of concurrent requests to databases
 LIVE_MAX = 4
 
 
 class ExtractorProgram:
-    """One process is kept for questions that need no database; each of the others gets its own."""
+    """Requests to extractor processes. Requests without a database share one process that stays open; every other
+    request has its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,9 +35,9 @@ class ExtractorProgram:
         return wrong_fields(self._offline({"do": "config", "name": name, "kind": kind, "config": config}))
 
     def live(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Something that a database or Kafka is asked for."""
+        """A request that needs a database or Kafka. Raises BusyError while LIVE_MAX requests are running."""
         if not self._free.acquire(timeout=5):
-            raise BusyError(f"{LIVE_MAX} databases are being asked already", hint="ask again in a moment")
+            raise BusyError(f"{LIVE_MAX} requests to databases are already running", hint="retry in a moment")
         try:
             return ask(request)
         finally:
@@ -64,7 +65,7 @@ class ExtractorProgram:
         return answer_of(line)
 
     def _end(self, process: subprocess.Popen[str]) -> None:
-        """It is in an unknown state: the next question gets a new one."""
+        """Kill the process, whose state is unknown. The next request starts a new one."""
         process.kill()
         process.wait()
         self._process = None

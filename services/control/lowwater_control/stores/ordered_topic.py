@@ -1,4 +1,4 @@
-"""The ordered topic, looked into: its last transactions, and one of them with its changes."""
+"""Reads the ordered topic: its last transactions, and a single transaction with its changes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from lowwater_control.models import Change, Transaction, TransactionHead
 from lowwater_control.problems import SlowError, UnknownError
 
 READ_SECONDS_MAX = 20.0
-#: records that a look at the newest transactions begins with; more if they are large
+#: records read first to find the newest transactions; more are read if transactions are large
 WINDOW = 500
 WINDOW_MAX = 200_000
 
 
 def read_progress(kafka: KafkaConfig, codec: RecordCodec, group: str) -> list[dict[str, Any]]:
-    """The operators' words that a group's merger has obeyed, the newest first."""
+    """The operator commands that a group's merger has applied, newest first."""
     try:
         messages, _ = read_to_end(kafka, topics.progress(group))
     except TopicMissingError:
@@ -50,7 +50,7 @@ def read_progress(kafka: KafkaConfig, codec: RecordCodec, group: str) -> list[di
 
 
 class OrderedReader:
-    """One look; closed when it ends."""
+    """A reader of one group's ordered topic for one request. A context manager."""
 
     def __init__(self, kafka: KafkaConfig, codec: RecordCodec, store: SchemaStore, group: str) -> None:
         self._codec = codec
@@ -74,7 +74,7 @@ class OrderedReader:
     # -- finding -----------------------------------------------------------------------------------------
 
     def _read(self, start: int, end: int, at_once: int = 500) -> Iterator[Message]:
-        """Records from `start` on, those below `end`; offsets have gaps."""
+        """Records from `start` to before `end`; offsets have gaps. Raises SlowError after READ_SECONDS_MAX."""
         self._consumer.assign([TopicPartition(self._topic, 0, start)])
         while True:
             for message in self._consumer.consume(at_once, 0.05):
@@ -85,15 +85,15 @@ class OrderedReader:
                     return
                 yield message
             if time.monotonic() > self._deadline:
-                raise SlowError(f"{self._topic} was not read in {READ_SECONDS_MAX:.0f} s", hint="ask again")
+                raise SlowError(f"{self._topic} was not read in {READ_SECONDS_MAX:.0f} s", hint="retry")
 
     def _gsn_at(self, offset: int) -> int | None:
-        """Of the first record at or behind it."""
+        """The gsn of the first record at or after the offset; None at the end of the topic."""
         message = next(self._read(offset, self._high, 1), None)
         return None if message is None else _place(message)[0]
 
     def _offset_of(self, gsn: int) -> int:
-        """The first record of this gsn, or of the next one that is there: gsn rise with the offsets."""
+        """The offset of the first record with this gsn or a higher one. Binary search: gsns rise with offsets."""
         low, high = self._low, self._high
         while low < high:
             middle = (low + high) // 2
@@ -117,7 +117,7 @@ class OrderedReader:
             window *= 8
 
     def _head(self, message: Message) -> TransactionHead | None:
-        """Of a record that ends a transaction; None for a change."""
+        """The head of the transaction that this record ends; None for a change."""
         gsn, _ = _place(message)
         value = message.value() or b""
         kind = self._codec.record_type(value)
@@ -155,7 +155,7 @@ class OrderedReader:
                 is_cut = True
         raise UnknownError(
             f"gsn {gsn} is not in {self._topic}",
-            hint="it has not been released yet, or is older than the topic's retention: see the lake",
+            hint="it is not released yet, or is older than the topic's retention; see the lake",
         )
 
     def _change(self, seq: int, value: bytes) -> Change:

@@ -1,4 +1,4 @@
-"""A source's position: read from its topic, and what a change of it would lose or repeat."""
+"""Reads a source's position from its topic, and describes the effects of a change of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lowwater_control.problems import FieldProblem, InvalidError
 
 
 def read_position(kafka: KafkaConfig, codec: RecordCodec, source: str) -> tuple[Position | None, Sequence[TableCopy]]:
-    """The last position and the copies of its tables; none before the first start."""
+    """The last position and the copies of the source's tables; None and no copies before the first start."""
     try:
         messages, _ = read_to_end(kafka, topics.positions(source))
     except TopicMissingError:
@@ -54,7 +54,7 @@ def shown(position: Position) -> Positions:
 
 
 def move_effects(position: Position, places: Sequence[ThreadPlace]) -> list[str]:
-    """Pure: what would be lost or repeated. InvalidError names the field of a place that cannot be."""
+    """Describes which commits would be lost or read again. Raises InvalidError with the invalid field. Pure."""
     known = {t.thread: t for t in position.threads}
     effects = []
     for number, place in enumerate(places):
@@ -70,16 +70,16 @@ def move_effects(position: Position, places: Sequence[ThreadPlace]) -> list[str]
             f"thread {place.thread}: " + _effect(thread.mark, thread.published, mark, resume == thread.resume)
         )
     if len({place.thread for place in places}) < len(places):
-        raise _invalid(len(places) - 1, "thread", "a thread is named twice")
+        raise _invalid(len(places) - 1, "thread", "the same thread is given twice")
     return effects
 
 
 def _effect(now: Order, published: Order, mark: Order, is_same: bool) -> str:
     if mark > now:
-        return f"LOST is what commits between {now} and {mark}: it is never read"
+        return f"LOST: commits between {now} and {mark} are never read"
     if mark == now and is_same:
         return "nothing changes"
-    return f"read again from {mark}; nothing is repeated: what was published, up to {published}, is passed over"
+    return f"read again from {mark}; commits already published, up to {published}, are not published again"
 
 
 def _invalid(number: int, field: str, what: str) -> InvalidError:
@@ -90,11 +90,11 @@ def reset_effects(position: Position | None, copies: Sequence[TableCopy]) -> lis
     if position is None:
         return ["nothing: there is no position yet"]
     effects = [
-        f"thread {t.thread}: LOST is what commits between {t.mark} and the next start, but for what new copies bring"
+        f"thread {t.thread}: LOST: commits between {t.mark} and the next start, except rows that new copies contain"
         for t in position.threads
     ]
     if copies:
-        effects.append(f"{len(copies)} tables are copied anew")
+        effects.append(f"{len(copies)} tables are copied again")
     if position.in_progress is not None:
-        effects.append(f"transaction {position.in_progress.txid}, published in part, is abandoned")
+        effects.append(f"transaction {position.in_progress.txid}, which is partly published, is abandoned")
     return effects
