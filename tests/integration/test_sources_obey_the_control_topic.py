@@ -139,7 +139,7 @@ def test_of_two_writes_that_change_the_same_version_exactly_one_wins(new_fleet: 
     won = [r for r in results if isinstance(r, ControlState)]
     lost = [r for r in results if isinstance(r, ControlConflictError)]
     assert (len(won), len(lost)) == (1, 1)
-    assert "look at it again" in str(lost[0])
+    assert "read its state again" in str(lost[0])
     reader = ControlReader(fleet.settings.kafka, fleet.codec)
     assert reader.fold.get("source", fleet.sources[0]) == won[0], "all readers see the winner's"
     reader.close()

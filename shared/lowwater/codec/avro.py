@@ -1,4 +1,4 @@
-"""From a table to the Avro schema of its changes."""
+"""The Avro schema of the changes of a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SIMPLE: dict[ColumnKind, Any] = {
     ColumnKind.TIMESTAMP: {"type": "long", "logicalType": "local-timestamp-micros"},
     ColumnKind.TIMESTAMPTZ: {"type": "long", "logicalType": "timestamp-micros"},
     ColumnKind.UUID: {"type": "string", "logicalType": "uuid"},
-    # Avro has no such logical type: readers that do not know it see the string
+    # not a standard logical type of Avro: readers that do not know it read a string
     ColumnKind.JSON: {"type": "string", "logicalType": "json"},
 }
 
@@ -47,18 +47,18 @@ def avro_type(type_: Type) -> Any:
 
 
 def avro_name(name: str) -> str:
-    """Avro allows letters, digits and underscores; the real name stays in the schema's `lowwater` part."""
+    """A name that Avro allows: letters, digits and underscores. The schema contains the real name, too."""
     safe = re.sub(r"[^A-Za-z0-9_]", lambda m: f"_x{ord(m.group()):x}_", name)
     return safe if not safe[:1].isdigit() else f"_{safe}"
 
 
 def change_schema(table: TableSchema) -> dict[str, Any]:
-    """One schema per table version: `seq` first, so that a reader finds it without the rest."""
+    """The schema of one table version. `seq` is the first field, so that it can be read without decoding the others."""
     fields: list[dict[str, Any]] = []
     taken: set[str] = set()
     for column in table.columns:
         name = avro_name(column.name)
-        # Spark, and others that read Avro, take two names that differ by case alone for one
+        # Spark and other Avro readers treat names that differ only in case as equal
         while name.lower() in taken:
             name += "_"
         taken.add(name.lower())
@@ -91,11 +91,11 @@ def change_schema(table: TableSchema) -> dict[str, Any]:
 
 
 def avro_columns(schema: str) -> dict[str, Any]:
-    """Column → type without the null, of the text of a schema that `change_schema` made."""
+    """Column → type without the null, from the JSON text of a `change_schema`."""
     row = next(field for field in json.loads(schema)["fields"] if field["name"] == "before")["type"][1]
     return {field.get("lowwater_column", field["name"]): field["type"][1] for field in row["fields"]}
 
 
 def avro_key(schema: str) -> tuple[str, ...]:
-    """The key columns, of the text of a schema that `change_schema` made."""
+    """The key columns, from the JSON text of a `change_schema`."""
     return tuple(json.loads(schema)["lowwater"]["key"])

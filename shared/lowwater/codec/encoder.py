@@ -1,7 +1,7 @@
-"""One encoder per table version, written as Python source for exactly that schema, then compiled.
+"""One Avro encoder per table version: Python source is generated for its schema and compiled.
 
-Walking a schema for each row is what makes Avro slow in Python. Here the columns are unrolled into one
-expression, whole numbers go through the tables of `varint.py` in place, and nothing is looked up by name.
+Generic Avro encoders walk the schema for each row, which is slow in Python. Here the columns are unrolled into one
+expression, integers are encoded inline with the tables of `varint.py`, and nothing is looked up by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Row = Sequence[Any]
 
 
 class Body(Protocol):
-    """All of a Change behind its `seq`. Rows have the source's columns, in the table's order."""
+    """Encodes a Change without its `seq`, which comes first. Rows have the source's columns, in the table's order."""
 
     def __call__(
         self, op: str, before: Row | None, after: Row | None, ts_us: int, unchanged: Sequence[str] = ()
@@ -32,7 +32,7 @@ class Body(Protocol):
 WholeRow = Callable[[Row, int], bytes]
 _Explain = Callable[[str, Row | None, Row | None, Exception], LowwaterError]
 
-#: what writing a value that does not fit its type can raise
+#: exceptions that a value which does not fit its type can cause
 _ERRORS = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError, struct.error, CodecError)
 
 _PRESENT = b"\x02"
@@ -46,22 +46,22 @@ _NUMBERS_MORE = [_PRESENT + more for more in varint.MORE]
 _LENGTHS = [_PRESENT + varint.long(n) for n in range(varint.SMALL_END // 2)]
 _OPS = {op: varint.long(number) for number, op in enumerate(OPS)}
 
-# z is the zig-zagged number, never below 0: one table look-up to 14 bits, two to 28; what is longer, or does not fit,
-# is called for
+# z is the zig-zagged number, never below 0: one table look-up up to 14 bits, two up to 28; longer numbers, and values
+# that do not fit, are passed to the writer
 _WHOLE = (
     f"(N[z] if (z := {{v}} << 1 ^ {{v}} >> 63) < {1 << 14} else M[z & {_MASK}] + S[z >> 14] if z < {1 << 28}"
     " else P + {w}({v}))"
 )
-# microseconds of our time have 43 to 56 bits; a datetime is called for
+# present-day times in microseconds have 43 to 56 bits; a datetime is passed to the writer
 _MICROS = (
     f"(M[z & {_MASK}] + Q[z >> 14 & {_MASK}] + Q[z >> 28 & {_MASK}] + S[z >> 42]"
     f" if type({{v}}) is int and {1 << 42} <= (z := {{v}} << 1 ^ {{v}} >> 63) < {1 << 56} else P + {{w}}({{v}}))"
 )
-# what a log has as UTF-8 is copied, not decoded and encoded again
+# UTF-8 bytes of a log are copied, not decoded and encoded again
 _UTF8 = "{v} if type({v}) is bytes else {v}.encode()"
 _COUNTED = f"((L[n] if (n := len(b := {{b}})) < {varint.SMALL_END // 2} else P + long(n)) + b)"
 
-#: how a present value of a kind is written in place; other kinds call their writer
+#: inline code for non-null values of these kinds; other kinds call their writer
 _INLINE: dict[ColumnKind, str] = {
     ColumnKind.INT32: _WHOLE,
     ColumnKind.INT64: _WHOLE,
@@ -76,9 +76,9 @@ _INLINE: dict[ColumnKind, str] = {
 def _row_text(
     letter: str, columns: Sequence[PublishedColumn], width: int, *, whole: bool
 ) -> tuple[list[str], list[str], list[str]]:
-    """A row's variables, statements that mask some of them, and the expression of each published column.
+    """The variables of a row, the statements that mask them, and the expression of each published column.
 
-    In a whole row a column that the source declares as never null is not asked; one that is null all the same raises.
+    In a whole row, columns that the source declares NOT NULL are not checked for null; a null there raises an error.
     """
     names = ["_"] * width
     masks: list[str] = []
@@ -95,14 +95,14 @@ def _row_text(
 
 
 def _source_text(columns: Sequence[PublishedColumn], width: int) -> str:
-    """`body` for whatever comes; `insert`, `update` and `delete` for whole rows, with nothing left to decide."""
+    """Source of `body`, for any change, and of `insert`, `update` and `delete`, for whole rows without branches."""
     names_a, masks_a, parts_any = _row_text("a", columns, width, whole=False)
     _, _, parts_a = _row_text("a", columns, width, whole=True)
     names_b, masks_b, parts_b = _row_text("b", columns, width, whole=True)
-    # every column may have been dropped
+    # the rules may drop every column
     row_any, row_a, row_b = (", ".join(parts) or "b''" for parts in (parts_any, parts_a, parts_b))
     ts = _MICROS.format(v="ts_us", w="long").replace("M[", "Q[", 1).replace("P + ", "")
-    # all changes of a transaction often have one time
+    # the changes of a transaction often have the same time
     time = ["        global T, TB", "        if ts_us != T:", f"            TB = {ts}", "            T = ts_us"]
 
     def function(head: str, lines: list[str], result: str, explained: str) -> list[str]:
@@ -135,7 +135,7 @@ def _source_text(columns: Sequence[PublishedColumn], width: int) -> str:
 
 
 def truncate_body(ts_us: int) -> bytes:
-    """A `t` behind its `seq`: the same bytes whatever columns the table has."""
+    """An encoded truncate without its `seq`; it does not depend on the columns of the table."""
     return _OPS["t"] + _ABSENT + _ABSENT + _ABSENT + varint.long(ts_us)
 
 
@@ -153,23 +153,23 @@ def _compile(columns: Sequence[PublishedColumn], width: int, explain: _Explain) 
     for i, column in enumerate(columns):
         scope[f"w{i}"] = values.writer(column.column.type)
         scope[f"m{i}"] = column.change
-    # the text is built from numbers and our own templates only: no name of a table or column gets into it
+    # safe: the source consists of numbers and our own templates, and contains no name of a table or column
     exec(_source_text(columns, width), scope)
     return scope
 
 
 class TableEncoder:
-    """Changes of one table version, as the source hands them over, to Avro."""
+    """Encodes the changes of one table version, as the source returns them, in Avro."""
 
     __slots__ = ("_source", "body", "columns", "delete", "header", "insert", "table", "update")
 
     def __init__(self, table: TableSchema, schema_id: SchemaId, rules: ColumnRules | None = None) -> None:
-        #: as it is published, and where each of its columns comes from
+        #: the table as it is published, and the origin of each of its columns
         self.table, self.columns = published(table, rules or ColumnRules())
         self._source = table
         compiled = _compile(self.columns, len(table.columns), self._explain)
         self.body: Body = compiled["body"]
-        #: the same for whole rows, quicker; `update` takes the values of both rows in one sequence
+        #: faster functions for whole rows; `update` takes the values of both rows in one sequence
         self.insert: WholeRow = compiled["insert"]
         self.update: WholeRow = compiled["update"]
         self.delete: WholeRow = compiled["delete"]
@@ -188,7 +188,7 @@ class TableEncoder:
         return self.header + varint.long(seq) + self.body(op, before, after, ts_us, unchanged)
 
     def _explain(self, op: str, before: Row | None, after: Row | None, error: Exception) -> LowwaterError:
-        """Which column it was: looked for only once it has gone wrong."""
+        """The error with the name of the column. It is searched for only after an error."""
         where = self.table.full_name
         hint = getattr(error, "hint", None) or "check the table's version against the row"
         if op not in _OPS:
@@ -211,9 +211,9 @@ class TableEncoder:
         return CodecError(f"{where}: {self._null_in(before, after) or error}", source=self.table.source, hint=hint)
 
     def _null_in(self, *rows: Row | None) -> str:
-        """A null that only a whole row refuses: asked when every value by itself was fine."""
+        """Finds a null in a NOT NULL column of a whole row, after each single value was encoded without error."""
         for row in rows:
             for column in self.columns:
                 if row is not None and row[column.place] is None and not column.column.nullable:
-                    return f"{column.column.name} is null, where the source declares that it never is"
+                    return f"{column.column.name} is null, but the source declares it NOT NULL"
         return ""

@@ -1,7 +1,7 @@
-"""From a dataclass to Avro and back, through its type hints.
+"""Encodes dataclasses in Avro and decodes them, by their type hints.
 
-For records that are written once a second or once an operator's word. The ones on the hot path (Commit,
-Mark, OrderKey) have code of their own in `lowwater.records.codec`, tested against this.
+For records that are written about once a second or less often. Frequent ones (Commit, Mark, OrderKey) have special
+code in `lowwater.records.codec`, which is tested against this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLAIN: dict[type, str] = {int: "long", str: "string", bytes: "bytes", bool: "bo
 
 
 def schema_of(record: type) -> dict[str, Any]:
-    """The Avro schema of a record class; a named type is written out where it first occurs."""
+    """The Avro schema of a record class; a named type is defined where it first occurs."""
     return typing.cast("dict[str, Any]", _schema(record, set()))
 
 

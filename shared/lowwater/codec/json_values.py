@@ -1,4 +1,4 @@
-"""Values of a lake or of a change as JSON has them."""
+"""Converts values of a lake or of a change to JSON types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it: numbers that JSON would round, times and bytes are text."""
+    """The value in JSON types: decimals, times, UUIDs, bytes and non-finite floats become text."""
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""Columns that are dropped or masked before anything is published."""
+"""Column rules: columns that are dropped or masked before a row is published."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Mask(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnRules:
-    """`BANK.CUSTOMERS.SSN` → what happens to it."""
+    """Rules by full column name, such as `BANK.CUSTOMERS.SSN`."""
 
     drop: frozenset[str] = frozenset()
     mask: Mapping[str, Mask] | None = None
@@ -34,7 +34,7 @@ class ColumnRules:
 @dataclass(frozen=True, slots=True)
 class PublishedColumn:
     column: Column
-    #: place in the row that the source hands over
+    #: index in the row that the source returns
     place: int
     change: Callable[[Any], Any] | None = None
 
@@ -60,7 +60,7 @@ def _masked(column: Column, mask: Mask, key: bytes) -> tuple[Column, Callable[[A
 
 
 def published(table: TableSchema, rules: ColumnRules) -> tuple[TableSchema, tuple[PublishedColumn, ...]]:
-    """The table as it is published, and where each of its columns comes from."""
+    """The table as it is published, and the origin of each of its columns."""
     columns: list[PublishedColumn] = []
     for place, column in enumerate(table.columns):
         name = f"{table.full_name}.{column.name}"
@@ -69,7 +69,7 @@ def published(table: TableSchema, rules: ColumnRules) -> tuple[TableSchema, tupl
                 raise ConfigError(
                     f"{name} is part of the key and cannot be dropped",
                     source=table.source,
-                    hint="mask it by hash instead, which keeps rows apart",
+                    hint="mask it by hash instead: the keys of different rows stay different",
                 )
             continue
         mask = (rules.mask or {}).get(name)

@@ -1,11 +1,11 @@
-"""Tables and the types of their columns, as the records know them."""
+"""Tables and the types of their columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: of a kind whose tables grow columns from what is seen: whatever of a row is in no column, as JSON
+#: column of source kinds that derive columns from documents: fields without a column of their own, as JSON
 REST = "_rest"
 
 
@@ -20,7 +20,7 @@ class ColumnKind(StrEnum):
     BYTES = "bytes"
     DATE = "date"
     TIME = "time"
-    #: without a zone: what the clock on the wall showed
+    #: local time, without a time zone
     TIMESTAMP = "timestamp"
     #: an instant
     TIMESTAMPTZ = "timestamptz"
@@ -31,7 +31,7 @@ class ColumnKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """The Python values that the encoder takes:
+    """The type of a column. The encoder accepts these Python values:
 
     boolean bool · int32, int64 int · float32, float64 float · decimal `decimal.Decimal` or int (whole
     number) · string, json str, or bytes that are UTF-8 · bytes bytes · date `datetime.date` or int (days since 1970) ·
@@ -72,7 +72,7 @@ def array(item: Type) -> Type:
 class Column:
     name: str
     type: Type
-    #: as the source declares it; the record is nullable all the same, because `before` may be only a key
+    #: as declared in the source; the Avro field is nullable in any case, because `before` may contain only the key
     nullable: bool = True
 
 

@@ -1,7 +1,6 @@
-"""One value of one type to Avro bytes: the plain way.
+"""Encodes one value of one type in Avro.
 
-The compiled encoder inlines the common cases and comes here for the rest, so these are also what it is
-tested against.
+The compiled encoder inlines the common cases, calls these functions for the others, and is tested against them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _DAY_US = 86_400_000_000
 
 
 def _refuse(value: object, want: str) -> CodecError:
-    # the value itself stays out of the message: it may be what a mask is there to hide
+    # the message does not contain the value: it may be masked
     return CodecError(f"a {type(value).__name__} cannot become {want}")
 
 
@@ -53,12 +52,12 @@ def data(b: bytes) -> bytes:
 
 
 def text(s: str | bytes) -> bytes:
-    """Bytes are UTF-8 already."""
+    """Bytes must be UTF-8."""
     return data(s if isinstance(s, bytes) else s.encode())
 
 
 def decimal_writer(precision: int, scale: int) -> Write:
-    # what does not fit must raise: with these traps nothing is rounded on the way
+    # a value that does not fit must raise: with these traps nothing is rounded silently
     context = Context(prec=precision + scale + 2, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Inexact])
     factor, limit = 10**scale, 10**precision
 
@@ -68,7 +67,7 @@ def decimal_writer(precision: int, scale: int) -> Write:
         else:
             try:
                 scaled = context.scaleb(value, scale)
-                # a huge exponent would be written out, zero by zero
+                # int() of a huge exponent would create as many digits
                 unscaled = int(scaled) if scaled.adjusted() <= precision else limit
             except (InvalidOperation, Inexact, ValueError, OverflowError) as error:
                 raise CodecError(
@@ -126,7 +125,7 @@ def uuid_text(value: uuid.UUID | str | bytes) -> bytes:
 
 
 def array(items: list[Any], item: Write) -> bytes:
-    # a text would be taken apart into its letters
+    # iterating over a string would yield its characters
     if not isinstance(items, list | tuple):
         raise _refuse(items, "an array")
     if not items:
@@ -153,7 +152,7 @@ _WRITERS: dict[ColumnKind, Write] = {
 
 
 def writer(type_: Type) -> Write:
-    """The function that writes a value of this type, without the null in front."""
+    """The function that encodes a non-null value of this type, without the union branch."""
     if type_.kind is ColumnKind.DECIMAL:
         return decimal_writer(type_.precision, type_.scale)
     if type_.kind is ColumnKind.ARRAY:

@@ -1,6 +1,6 @@
-"""Avro's zig-zag varints, by table: two bytes a step instead of one bit-loop a byte.
+"""Avro's zig-zag varints, by table look-up: two bytes per step instead of a loop over single bytes.
 
-The encoders compiled in `encoder.py` reach into these tables directly.
+The compiled encoders of `encoder.py` use these tables directly.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def long(n: int) -> bytes:
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """(value, offset behind it)"""
+    """(value, offset after it)"""
     try:
         byte = data[at]
         at += 1

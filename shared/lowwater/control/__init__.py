@@ -1,1 +1,1 @@
-"""The control topic: what operators want of the fleet."""
+"""The control topic: the desired state of the fleet, as set by operators."""

@@ -1,4 +1,4 @@
-"""Operators' commands, each as a change of a control record. Pure: the command line and the API write them."""
+"""Operators' commands, each as a function that changes a control record. Pure: the CLI and the API write them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lowwater.records.types import Control, CopyRequest, Exclusion, Skip, Wanted
 Change = Callable[[Control], Control]
 
 SOURCE, GROUP = "source", "group"
-#: in the place of a table's name, in a request for copies
+#: stands for all tables in a request for copies
 ALL_TABLES = "*"
 
 
@@ -19,17 +19,17 @@ def want(wanted: Wanted, reason: str) -> Change:
 
 
 def restart(token: str, reason: str) -> Change:
-    """Its session begins anew, also if it was paused, stopped or had failed."""
+    """Begin a new session, also if the service is paused, stopped or failed."""
     return lambda c: replace(c, wanted=Wanted.RUNNING, restart=token, reason=reason)
 
 
 def retry(reason: str) -> Change:
-    """Nothing is changed but the version: what had stopped for an error is tried again."""
+    """Changes only the version, so that a service that stopped with an error tries again."""
     return lambda c: replace(c, reason=reason)
 
 
 def configure(config: str, reason: str) -> Change:
-    """What was removed comes back; what is paused stays so."""
+    """Sets the config. A removed source or group is running again; a paused one stays paused."""
 
     def change(control: Control) -> Control:
         wanted = Wanted.RUNNING if control.wanted is Wanted.REMOVED else control.wanted
@@ -39,12 +39,12 @@ def configure(config: str, reason: str) -> Change:
 
 
 def remove(reason: str) -> Change:
-    """Its config and the words about its tables go with it; a group's exclusions and skips stay recorded."""
+    """Removes a source or group with its config and copy requests. Exclusions and skips of a group are retained."""
     return lambda c: replace(c, wanted=Wanted.REMOVED, config="", copies=(), reason=reason)
 
 
 def copy(word: CopyRequest) -> Change:
-    """The last word about a table counts; one about all tables takes the place of those before it."""
+    """Adds a request for a copy. It replaces earlier requests for the same table; one for all tables replaces all."""
 
     def change(control: Control) -> Control:
         kept = tuple(c for c in control.copies if word.table not in (c.table, ALL_TABLES))
@@ -70,7 +70,7 @@ def _others(control: Control, source: str, thread: int) -> tuple[Exclusion, ...]
 
 
 def skip(word: Skip) -> Change:
-    """Said twice, it is there once."""
+    """Adds a request to skip a transaction. A repeated request replaces the earlier one."""
 
     def change(control: Control) -> Control:
         kept = tuple(s for s in control.skips if (s.source, s.thread, s.txid) != (word.source, word.thread, word.txid))

@@ -1,7 +1,7 @@
-"""What is wanted of the fleet as a whole: the config file, with what the control topic says on top. Pure.
+"""The desired state of the fleet: the config file, overridden by the control topic. Pure.
 
-A source's config in the control topic names its group, so that adding a source is one record: it is there, in its
-group, or it is not. Configs hold references to secrets, never values.
+The config of a source in the control topic contains its group, so that a source is added to its group atomically, with
+one record. Configs contain references to secrets, never values.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class SourceSpec(SourceConfig):
-    """A source as the control topic has it."""
+    """The config of a source in the control topic."""
 
-    group: Name | None = Field(default=None, description="whose order it joins; none: its changes end in its own topic")
+    group: Name | None = Field(
+        default=None, description="the group that merges its changes; none: they stay in its own topic"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class WantedFleet:
-    """`settings` is what services run by: it has the groups that have sources; `groups` are all."""
+    """The desired state. `settings` is for the services and has only groups with sources; `groups` has all groups."""
 
     settings: Settings
     sources: dict[str, SourceSpec]
     groups: dict[str, GroupSettings]
 
     def shown(self, source: str) -> SourceSpec:
-        """A source's config without any value of a secret."""
+        """The config of a source without values of secrets."""
         spec = self.sources[source]
         return spec.model_copy(update={"config": shown(spec.config)})
 
@@ -50,7 +52,7 @@ class WantedFleet:
 
 
 def to_json(spec: BaseModel) -> str:
-    """As it is kept: only what was said, so that defaults stay defaults."""
+    """JSON for the control topic: only fields that were set, so that others follow changed defaults."""
     return json.dumps(spec.model_dump(mode="json", exclude_unset=True), separators=(",", ":"), sort_keys=True)
 
 
@@ -60,7 +62,7 @@ def parse(model: type[M], raw: str, what: str) -> M:
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
         raise ConfigError(
-            f"the control topic's config of {what} is not one of this version: " + "; ".join(lines),
+            f"the config of {what} in the control topic is not valid in this version: " + "; ".join(lines),
             hint="upgrade the readers first, or PUT its config again",
         ) from None
 
@@ -100,7 +102,7 @@ def _settings(settings: Settings, sources: Mapping[str, SourceSpec], groups: Map
 
 
 def check_secrets(data: Any, path: str = "") -> list[tuple[str, str]]:
-    """Places of a config that hold a secret's value where a reference belongs: (field, what is wrong)."""
+    """Fields of a config that contain a secret's value instead of a reference: (field, what is wrong)."""
     found: list[tuple[str, str]] = []
     if isinstance(data, Mapping):
         for name, value in data.items():
@@ -119,7 +121,7 @@ def check_secrets(data: Any, path: str = "") -> list[tuple[str, str]]:
 
 
 def shown(data: Any, name: str = "") -> Any:
-    """A config as it may be shown: a file may hold what the API would have refused."""
+    """A config for display, without values of secrets: a config file may contain some, which the API would refuse."""
     if isinstance(data, Mapping):
         return {key: shown(value, str(key)) for key, value in data.items()}
     if isinstance(data, list):
@@ -128,7 +130,7 @@ def shown(data: Any, name: str = "") -> Any:
 
 
 def services_of(fleet: WantedFleet, fold: ControlFold) -> dict[tuple[str, str], bool]:
-    """What is to run, and what is to stay down: (service, source or group) → whether it is wanted up."""
+    """(service, source or group) → whether it is to run."""
     found: dict[tuple[str, str], bool] = {}
     for source in fleet.settings.sources:
         found[("extractor", source)] = not fold.get(SOURCE, source).control.wanted.is_at_rest

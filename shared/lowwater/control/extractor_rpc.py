@@ -1,4 +1,4 @@
-"""The extractor's own program, asked by those who have no drivers: `lowwater-extractor --ask` has the questions."""
+"""Requests to `lowwater-extractor --ask`, from services that have no database drivers installed."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ LIVE_SECONDS_MAX = 60.0
 
 
 def ask(request: dict[str, Any], seconds: float = LIVE_SECONDS_MAX) -> dict[str, Any]:
-    """By a process of its own: a database that hangs holds up nobody else."""
+    """Sends a request to a new process, so that a database that hangs does not block the caller.
+
+    Raises SourceLostError after `seconds`, and the error of the request.
+    """
     text = json.dumps(request) + "\n"
     try:
         done = subprocess.run(COMMAND, input=text, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise SourceLostError(
-            f"no answer in {seconds:.0f} s", hint="is the database reachable from here? is a firewall in between?"
+            f"no answer in {seconds:.0f} s", hint="check that the database is reachable from here, firewalls included"
         ) from None
     return answer_of(done.stdout)
 
 
 def answer_of(line: str) -> dict[str, Any]:
-    """An error of the program's is raised here, by its own name."""
+    """The decoded response. An error in it is raised with its original class."""
     try:
         found: dict[str, Any] = json.loads(line)
     except json.JSONDecodeError:
         raise LowwaterError(
-            "the extractor's program did not answer", hint="is lowwater-extractor installed on this machine?"
+            "lowwater-extractor did not answer", hint="is lowwater-extractor installed on this machine?"
         ) from None
     error = found.get("error")
     if isinstance(error, dict):
@@ -43,7 +46,7 @@ def answer_of(line: str) -> dict[str, Any]:
 
 
 def config_errors(kind: str, config: dict[str, Any], name: str) -> list[tuple[str, str]]:
-    """What is wrong with a kind's config: (field, what)."""
+    """Errors in the config of a source kind: (field, what is wrong)."""
     return wrong_fields(ask({"do": "config", "name": name, "kind": kind, "config": config}))
 
 

@@ -1,4 +1,4 @@
-"""The control and status topics, followed by one process: what is wanted, and what is."""
+"""Follows the control topic and the status topic for one process: desired and actual state."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from lowwater.records.types import Control, Status
 from lowwater.runtime.config import KafkaConfig
 from lowwater.status.reporter import StatusBoard, recent_offset
 
-#: outcomes of writes that are remembered for their writers
+#: number of outcomes that are retained for their writers
 _OUTCOMES_MAX = 1_000
 
 
 class FleetReader:
-    """Polled by one thread. Where it has read to the end once, `fold` is what every other reader sees, too."""
+    """Polled by one thread. The constructor reads the control topic to its end."""
 
     def __init__(self, kafka: KafkaConfig, codec: RecordCodec, on_wait: Callable[[str], None] | None = None) -> None:
         self._codec = codec
         self.fold = ControlFold()
         self.board = StatusBoard()
-        #: offset in the control topic → whether that word counted
+        #: offset in the control topic → whether that command was accepted
         self.outcomes: dict[int, bool] = {}
         messages, end = read_to_end(kafka, topics.CONTROL, on_wait=on_wait)
         for message in messages:
@@ -35,13 +35,13 @@ class FleetReader:
         self._consumer = AssignedConsumer(kafka, "lowwater.follow", offsets)
 
     def poll(self, timeout_seconds: float = 0.0) -> bool:
-        """Take what is new; whether there was a word of an operator."""
+        """Applies new records; returns whether there was a command of an operator."""
         self.wait(timeout_seconds)
         return self.take()
 
     def wait(self, timeout_seconds: float) -> None:
-        """Until something is there to be taken. Nothing that others read is touched."""
-        # the first one is waited for: asked for more, the client would wait until it has them all
+        """Waits for records to `take`. Does not change `fold`, `board` and `outcomes`, which other threads may read."""
+        # waits for the first record only: with a higher count the client would wait until it has all of them
         self._read += self._consumer.consume(1, timeout_seconds) + self._consumer.consume(1000, 0)
 
     def take(self) -> bool:
@@ -53,7 +53,7 @@ class FleetReader:
                 self.outcomes[message.offset() or 0] = self.fold.apply(self._codec.decode(value, Control))
                 has_word = True
             elif self._codec.record_type(value) is Status:
-                # another version's picture is not ours to read; its services are shown as silent
+                # a Status of another version of lowwater is ignored; its services are shown as unreachable
                 self.board.apply(self._codec.decode(value, Status))
         for offset in list(self.outcomes)[:-_OUTCOMES_MAX]:
             del self.outcomes[offset]

@@ -1,4 +1,4 @@
-"""The control topic: what operators want, folded from a log in which the first writer of a version wins."""
+"""The control topic: its records folded to the desired state. The first writer of a version wins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lowwater.runtime.times import now_us
 
 @dataclass(frozen=True, slots=True)
 class ControlState:
-    """What is wanted of one source or group, and the version of that."""
+    """The desired state of one source or group, and its version."""
 
     version: int
     control: Control
@@ -31,7 +31,7 @@ def initial(kind: str, name: str) -> ControlState:
 
 
 class ControlFold:
-    """Pure: records in, states out. A write that names another version than the last is passed over."""
+    """The state by kind and name. Pure. A record whose `changes_version` is not the last version is ignored."""
 
     def __init__(self) -> None:
         self._states: dict[tuple[str, str], ControlState] = {}
@@ -45,7 +45,7 @@ class ControlFold:
         return self._states.get((kind, name)) or initial(kind, name)
 
     def excluded(self, source: str) -> frozenset[int]:
-        """The threads of a source that some group excludes."""
+        """The threads of a source that any group excludes."""
         exclusions = (e for state in self._states.values() for e in state.control.exclusions)
         return frozenset(e.thread for e in exclusions if e.source == source)
 
@@ -72,7 +72,7 @@ class ControlReader:
         self.fold.apply(self._codec.decode(value or b"", Control))
 
     def poll(self) -> bool:
-        """Take what is new, without waiting; whether there was something."""
+        """Applies new records, without waiting; returns whether there were any."""
         messages = self._consumer.consume(1000, 0)
         for message in messages:
             self._apply(message.value())
@@ -83,18 +83,21 @@ class ControlReader:
 
 
 def next_word(last: ControlState, kind: str, name: str, change: Change) -> Control:
-    """The record that says it: it names the version that it changes."""
+    """The record for this change of the last version."""
     return replace(change(last.control), kind=kind, name=name, changes_version=last.version, at_us=now_us())
 
 
 def conflict(kind: str, name: str) -> ControlConflictError:
     return ControlConflictError(
-        f"{kind} {name} was changed by somebody else at the same moment", hint="look at it again, then repeat"
+        f"{kind} {name} was changed by another writer at the same time", hint="read its state again, then repeat"
     )
 
 
 def commit_word(kafka: KafkaConfig, key: bytes, value: bytes) -> int:
-    """The offset that it got; durable when it returns. Whether it counts is known once it is read back."""
+    """Writes a control record; it is durable when this returns. Returns its offset.
+
+    Whether it was accepted is known once it has been read back.
+    """
     results: list[tuple[KafkaError | None, Message]] = []
     producer = Producer({"enable.idempotence": True, "acks": "all", **client_settings(kafka)})
     producer.produce(topics.CONTROL, key=key, value=value, on_delivery=lambda *result: results.append(result))
@@ -106,7 +109,7 @@ def commit_word(kafka: KafkaConfig, key: bytes, value: bytes) -> int:
 
 
 def commit_control(kafka: KafkaConfig, codec: RecordCodec, kind: str, name: str, change: Change) -> ControlState:
-    """Write a changed state and read it back: durable when it returns, else ControlConflictError."""
+    """Writes a changed state and reads it back; it is durable when this returns. Raises ControlConflictError."""
     fold = ControlFold()
     messages, _ = read_to_end(kafka, topics.CONTROL)
     for message in messages:
@@ -117,7 +120,7 @@ def commit_control(kafka: KafkaConfig, codec: RecordCodec, kind: str, name: str,
     won = False
     for message in read_to_end(kafka, topics.CONTROL)[0]:
         accepted = fold.apply(codec.decode(message.value() or b"", Control))
-        # by its place: another writer may have said the same at the same microsecond
+        # identified by its offset: another writer may have written an equal record in the same microsecond
         if message.offset() == offset:
             won = accepted
     if not won:

@@ -1,1 +1,1 @@
-"""Records of the Kafka topics: their types, their bytes, schema ids, positions."""
+"""Records of the Kafka topics: types, encoding, schema ids, positions."""

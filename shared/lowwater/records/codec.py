@@ -1,4 +1,4 @@
-"""Our own records to message values and back: by code of their own where it is hot, else by their hints."""
+"""Encodes and decodes lowwater's own records: Commit, Mark and OrderKey by special code, others by type hints."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KEY_NAME = "Key"
 
 
 def record_schemas() -> dict[str, str]:
-    """Name → Avro schema text of every record of ours, the text key of a transaction included."""
+    """Name → Avro schema text of each of lowwater's records, including the text key of a transaction."""
     texts = {r.__name__: json.dumps(generic.schema_of(r), separators=(",", ":")) for r in RECORDS}
     texts[KEY_NAME] = _TEXT_SCHEMA
     return texts
@@ -57,7 +57,7 @@ def record_schemas() -> dict[str, str]:
 def commit_after_source(
     thread: int, txid: str, order: Order, commit_ts_us: int, clock_us: int, changes: int, checksum: int
 ) -> bytes:
-    """All of a Commit but its first and last field, which are the same for all that one session publishes."""
+    """An encoded Commit without its first and last field, which are constant within a session."""
     ends = (long(commit_ts_us), long(clock_us), long(changes), long(checksum))
     return b"".join((long(thread), text(txid), ORDER_PAIR.pack(*order), *ends))
 
@@ -68,7 +68,7 @@ def encode_commit(c: Commit) -> bytes:
 
 
 def decode_commit(data: bytes, at: int = HEADER_SIZE) -> Commit:
-    """The one record that is decoded for every transaction: numbers of one byte, not below 0, are read in place."""
+    """Decodes a Commit. It is called for every transaction: non-negative numbers of one byte are read inline."""
     try:
         size, at = (data[at] >> 1, at + 1) if not data[at] & 129 else read_long(data, at)
         source = data[at : at + size].decode()
@@ -103,7 +103,7 @@ def decode_mark(data: bytes, at: int = HEADER_SIZE) -> Mark:
     clock_us, at = read_long(data, at)
     threads: list[MarkedThread] = []
     try:
-        # an array comes in blocks, the last one empty; ours is one block, but another writer's need not be
+        # an Avro array consists of blocks, the last one empty; we write one block, other writers may write several
         while (count := read_long(data, at))[0]:
             at = count[1] if count[0] > 0 else read_long(data, count[1])[1]
             for _ in range(abs(count[0])):
@@ -126,7 +126,7 @@ _FAST: dict[type, Any] = {Commit: encode_commit, Mark: encode_mark, OrderKey: en
 
 
 class RecordCodec:
-    """Bound to the schema ids that this installation gave our records."""
+    """Encodes and decodes records with the schema ids of this installation."""
 
     def __init__(self, ids: Mapping[str, SchemaId]) -> None:
         self.headers: dict[str, bytes] = {name: header(schema_id) for name, schema_id in ids.items()}
@@ -142,11 +142,11 @@ class RecordCodec:
         return self.headers[type(record).__name__] + body
 
     def commit_head(self, source: str) -> bytes:
-        """What every Commit value of this source begins with; `commit_after_source` and its generation follow."""
+        """The first bytes of every Commit value of this source; `commit_after_source` and the generation follow."""
         return self.headers[Commit.__name__] + text(source)
 
     def record_type(self, value: bytes) -> type | None:
-        """Which record of ours this is; None for a table's change."""
+        """The class of the record; None for a change of a table."""
         return self._by_header.get(value[:HEADER_SIZE])
 
     def decode(self, value: bytes, want: type[R]) -> R:

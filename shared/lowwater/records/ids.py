@@ -1,9 +1,9 @@
-"""Names for numbers and strings that must not be mixed up."""
+"""Distinct types for ids that are numbers or strings."""
 
 from typing import NewType
 
 SchemaId = NewType("SchemaId", int)
-#: `source/incarnation.generation/thread/txid`: unique over all that a group ever merges
+#: `source/incarnation.generation/thread/txid`: unique among all transactions of a group
 TransactionId = NewType("TransactionId", str)
 
 
@@ -12,9 +12,9 @@ def transaction_id(source: str, incarnation: str, generation: int, thread: int, 
 
 
 def next_generation(last: int, now_us: int) -> int:
-    """The number of a capture that starts from scratch.
+    """The number of the next generation: `last + 1`, or the seconds since 1970 if higher.
 
-    Seconds since 1970 where they are higher: a source whose position was lost with its topic must still come after
-    all that it published before, and nothing but the time tells it so.
+    If the position of a source was lost with its topic, the last number is unknown. The time still gives a number that
+    is higher than those of all earlier generations.
     """
     return max(last + 1, now_us // 1_000_000)

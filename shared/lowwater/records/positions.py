@@ -1,4 +1,4 @@
-"""Where in a thread: the part of a position that compares."""
+"""`Order`: the position of a commit or a mark in its thread."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import struct
 from typing import NamedTuple
 
 U64_MAX = (1 << 64) - 1
-#: how an order lies in a record
+#: encoding of an order in a record
 ORDER_PAIR = struct.Struct(">QQ")
 
 
 class Order(NamedTuple):
-    """Two unsigned 64-bit numbers that compare: major first.
+    """Two unsigned 64-bit numbers, compared by major, then by minor.
 
-    A log's own commits have `minor` ≥ 1; marks have the largest minor, so that a mark at `major`
+    Commits of a log have `minor` ≥ 1; marks have the largest minor, so that a mark at `major`
     covers every commit at that major.
     """
 
@@ -26,7 +26,7 @@ class Order(NamedTuple):
         return cls(major, U64_MAX)
 
     def pack(self) -> bytes:
-        """Sixteen bytes that compare as the pair does."""
+        """Sixteen bytes that compare in the same way as the pair."""
         return ORDER_PAIR.pack(self.major, self.minor)
 
     @classmethod
@@ -36,7 +36,7 @@ class Order(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Order:
-        """As `str` writes it: `17.3`, or `17.*` for a mark. ValueError if it is not that."""
+        """Parses the format of `str`: `17.3`, or `17.*` for a mark. Raises ValueError."""
         major, dot, minor = text.partition(".")
         order = cls(int(major), U64_MAX if minor == "*" else int(minor))
         if not dot or not (0 <= order.major <= U64_MAX and 0 <= order.minor <= U64_MAX):
@@ -49,5 +49,5 @@ class Order(NamedTuple):
 
 #: below every commit and every mark
 ORDER_MIN = Order(0, 0)
-#: above them all: the place of something that is not known yet
+#: above every commit and every mark: stands for an order that is not known yet
 ORDER_MAX = Order(U64_MAX, U64_MAX)

@@ -1,7 +1,7 @@
-"""Schema ids: from a schema registry where there is one, else from fingerprints kept in a topic.
+"""Schema ids: assigned by a schema registry if one is configured, else derived from fingerprints and stored in a topic.
 
-Without a registry an id starts from the schema's fingerprint. Two schemas may want the same one: write, read
-back, and if another schema took it first, take the next. The first write of an id counts, for ever.
+Without a registry the id of a schema is its fingerprint, or the next free number if another schema has that id: the
+entry is written and read back, and the first write of an id is valid permanently.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _ID_TEXT = '"long"'
 
 
 def fingerprint(schema: str) -> SchemaId:
-    """A positive 31-bit number: registries and clients treat ids as signed."""
+    """A positive 31-bit number, because registries and clients treat ids as signed."""
     return SchemaId(int.from_bytes(hashlib.sha256(schema.encode()).digest()[:4], "big") & 0x7FFFFFFF)
 
 
 class SchemaStore:
-    """All schemas that this installation knows, by id and by text."""
+    """All schemas of this installation, by id and by text."""
 
     def __init__(
         self, kafka: KafkaConfig, registry: RegistryConfig | None = None, tick: Callable[[], None] | None = None
     ) -> None:
         self._kafka = kafka
-        #: called while Kafka is waited for
+        #: called while waiting for Kafka
         self._tick = tick
         self._registry = _Registry(registry) if registry else None
         self._by_id: dict[SchemaId, SchemaEntry] = {}
@@ -79,14 +79,14 @@ class SchemaStore:
         return self._by_id[schema_id]
 
     def versions(self, table: str) -> list[SchemaEntry]:
-        """All versions of tables of this name, whatever their source."""
+        """All versions of tables of this name, of all sources."""
         return self._by_table.get(table, [])
 
     def schema_text(self, schema_id: int) -> str:
         return self.entry(SchemaId(schema_id)).schema
 
     def id_of(self, entry: SchemaEntry) -> SchemaId:
-        """The schema's id; a new one is durable when this returns."""
+        """The id of the schema. A new id is durable when this returns."""
         known = self._by_text.get(entry.schema)
         if known is not None:
             return known
@@ -109,7 +109,7 @@ class SchemaStore:
 
     def _write(self, entries: dict[SchemaId, SchemaEntry]) -> None:
         producer = Producer({"enable.idempotence": True, "acks": "all", **client_settings(self._kafka)})
-        # this topic tells what the ids mean, so its own two are fixed: they do not depend on what it holds
+        # this topic maps ids to schemas, so the ids of its own two schemas are fixed fingerprints
         for schema_id, entry in entries.items():
             key = header(fingerprint(_ID_TEXT)) + long(schema_id)
             value = header(fingerprint(_ENTRY_TEXT)) + generic.encode(entry)
@@ -120,7 +120,7 @@ class SchemaStore:
         return self.id_of(_table_entry(table, topic))
 
     def announce(self, tables: Iterable[TableSchema], topic: str) -> None:
-        """Their ids are asked for next: written in one go, where each by itself would be a conversation of its own."""
+        """Registers schemas whose ids will be requested next, in one write instead of one round trip each."""
         self._announce([_table_entry(table, topic) for table in tables])
 
     def _announce(self, entries: Iterable[SchemaEntry]) -> None:
@@ -128,12 +128,12 @@ class SchemaStore:
             return
         missing = [entry for entry in entries if entry.schema not in self._by_text]
         if missing:
-            # an id that is taken by then is looked at when it is asked for
+            # a fingerprint that another schema has is resolved by `id_of`
             self._write({fingerprint(entry.schema): entry for entry in missing})
             self.refresh()
 
     def record_codec(self) -> RecordCodec:
-        """Our own records, with the ids that they have here."""
+        """The codec of lowwater's own records, with their ids in this installation."""
         entries = {}
         for name, text in {**record_schemas(), "SchemaId": _ID_TEXT}.items():
             subject = f"{topics.PREFIX}-{'key' if name == KEY_NAME else f'lowwater.{name}'}"
@@ -150,7 +150,7 @@ def _table_entry(table: TableSchema, topic: str) -> SchemaEntry:
 
 
 class _Registry:
-    """A registration is rare: its connection is closed again at once."""
+    """A client of the schema registry. Registrations are rare, so each opens and closes its own connection."""
 
     def __init__(self, config: RegistryConfig) -> None:
         self._settings: dict[str, Any] = {"url": config.url}

@@ -1,4 +1,4 @@
-"""The records that travel between the services, as Python sees them. `schemas.py` has their Avro.
+"""The records that services exchange through Kafka. Their Avro schemas are derived from these classes.
 
 `seq` counts a transaction's changes from 1. Key and order of the ordered topic: (gsn, seq); the `Commit`
 that closes a transaction of n changes has seq n + 1.
@@ -18,7 +18,7 @@ class OrderKey:
     seq: int
 
 
-@dataclass(slots=True)  # one is made for every transaction: freezing it would cost a microsecond
+@dataclass(slots=True)  # created for every transaction: frozen would cost a microsecond each
 class Commit:
     source: str
     thread: int
@@ -27,15 +27,16 @@ class Commit:
     commit_ts_us: int
     clock_us: int
     changes: int
-    #: sum of crc32 over the values of all changes, so that nobody needs to decode them to check it
+    #: sum of crc32 over the values of all changes: it can be checked without decoding them
     checksum: int
-    #: of the source's capture. It leads the order: what one generation publishes comes after all of the one before
+    #: generation of the source. It precedes `order` in comparisons: transactions of a generation come after all of
+    #: the previous one
     generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Drop what is buffered under this id: it starts anew behind this record."""
+    """Discard the buffered changes of this transaction: it is published again from the start after this record."""
 
     txid: str
     attempt: int
@@ -43,7 +44,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """In the place of a transaction that an operator skipped."""
+    """Replaces a transaction that an operator skipped."""
 
     source: str
     thread: int
@@ -51,7 +52,7 @@ class Skipped:
     order: Order
     clock_us: int
     reason: str
-    #: as of a `Commit`
+    #: as in `Commit`
     generation: int = 0
 
 
@@ -65,7 +66,7 @@ class CopiedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The one change of a transaction of its own: from its gsn on the copied tables can be read."""
+    """The only change of its transaction: from its gsn on the copied tables are readable."""
 
     seq: int
     copy: str
@@ -75,10 +76,10 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A change of a transaction: from its gsn on, the state of these tables is not known.
+    """A change of a transaction: from its gsn on, the state of these tables is unknown.
 
-    Rows came, went or were rewritten without changes in the log, or have not been copied yet. A `Copied` of the table
-    with a higher gsn ends it.
+    Rows were inserted, deleted or rewritten without changes in the log, or have not been copied yet. A `Copied` of the
+    table with a higher gsn ends it.
     """
 
     seq: int
@@ -89,70 +90,71 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a table, to be copied as a unit by one of Spark's tasks. A copy is of one table."""
+    """A part of a table that one Spark task copies. A copy is of one table."""
 
     source: str
     copy: str
     #: `namespace.table`
     table: str
-    #: from 1; the copy is whole when chunks 1 … `chunks` have landed. With none it is only there to replace another
+    #: from 1; the copy is complete when chunks 1 … `chunks` have landed. If `chunks` is 0, the record only closes the
+    #: copy in `replaces`
     chunk: int
     chunks: int
-    #: of the table version that its rows have
+    #: of the table version of its rows
     schema_id: int
-    #: what to read, and under which snapshot: opaque to all but the source's kind
+    #: which rows to read, and the snapshot to use: only the source kind can decode it
     bounds: bytes
     #: positions before and after the read; equal under a snapshot
     low: Order
     high: Order
     rows_estimate: int
-    #: the copy of the same table that this one replaces, if any: nothing of that lands any more
+    #: the copy of the same table that this one replaces, if any: its remaining chunks do not land
     replaces: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCopy:
-    """How far a table's copy is: whose chunks are out, and whether it has become readable."""
+    """The state of a table's copy: its chunks, and whether it has become readable."""
 
     table: str
     copy: str
     chunks: int
-    #: of the version that its rows have
+    #: of the table version of its rows
     schema_id: int
     low: Order
     high: Order
     is_copied: bool
     #: the operator's request that it answers, if any
     request: str = ""
-    #: an operator's word: nothing more of it is read, and it does not begin anew by itself
+    #: cancelled by an operator: no more chunks are read, and no new copy is planned automatically
     is_cancelled: bool = False
-    #: of the capture that it belongs to: `low` and `high` mean nothing in another
+    #: generation of the source; `low` and `high` are valid only within it
     generation: int = 0
-    #: the last table version that the log has shown; 0: none but the copy's own
+    #: the last table version in the log; 0: only the copy's own version
     seen_schema_id: int = 0
 
     @property
     def is_over(self) -> bool:
-        """Nothing more comes of it."""
+        """Whether the copy is readable or cancelled: no more chunks follow."""
         return self.is_copied or self.is_cancelled
 
 
 @dataclass(frozen=True, slots=True)
 class TableCopies:
-    """Beside the position, in the same topic under a key of its own: it may be long, and changes rarely."""
+    """Stored in the positions topic under a key of its own, because it may be long and changes rarely."""
 
     source: str
-    #: of each table the last copy, planned or done
+    #: the last copy of each table, planned or done
     copies: tuple[TableCopy, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceNote:
-    """Beside the position, too: what a source kind must remember to read its log again, Oracle's dictionary say."""
+    """Also in the positions topic: state that a source kind needs to decode its log, such as Oracle's dictionary."""
 
     source: str
     name: str
-    #: opaque to all but the kind; empty: forgotten
+    #: only the source kind can decode it; empty: deleted
     value: bytes
 
 
@@ -165,12 +167,12 @@ class MarkedThread:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A source's word about its threads; the same record goes to every partition."""
+    """The watermarks of a source's threads; the same record is written to every partition."""
 
     epoch: int
     clock_us: int
     threads: tuple[MarkedThread, ...]
-    #: as in `Commit`. Marks of a higher one are not compared with those before
+    #: as in `Commit`. Marks of different generations are not compared
     generation: int = 0
 
 
@@ -203,17 +205,17 @@ class Position:
     clock_us: int
     in_progress: InProgress | None
     threads: tuple[ThreadPosition, ...]
-    #: how capture of this source is numbered: one more each time that it starts from scratch, see `next_generation`
+    #: number of the capture of this source, increased each time that it starts from scratch; see `next_generation`
     generation: int = 0
-    #: the changes topic that this generation is published to; empty before its first session
+    #: topic id of the changes topic of this generation; empty before its first session
     topic_id: str = ""
-    #: of each partition of it, the offset from which on this generation lies there
+    #: for each of its partitions, the offset at which this generation begins
     starts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedThread:
-    """The last transaction of this thread that was released; of one that was only named, the lowest order."""
+    """The last released transaction of this thread; the lowest order if none was released."""
 
     thread: int
     order: Order
@@ -224,11 +226,11 @@ class ReleasedThread:
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
     partition: int
-    #: the oldest offset still needed by anything unreleased; never goes back
+    #: the lowest offset that an unreleased transaction still needs; never decreases
     offset: int
-    #: the last mark before `offset`, never the newest one seen
+    #: the last mark before `offset`, not the newest one that was read
     mark: Mark | None
-    #: behind the last commit or mark that was read, released or not
+    #: the offset after the last commit or mark that was read, released or not
     heard: int = 0
 
 
@@ -244,9 +246,9 @@ class SourceProgress:
     threads: tuple[ReleasedThread, ...]
     partitions: tuple[PartitionProgress, ...]
     excluded: tuple[int, ...]
-    #: the identity of the changes topic that the offsets belong to
+    #: topic id of the changes topic that the offsets belong to
     topic_id: str = ""
-    #: of the highest that was released
+    #: of the highest released transaction
     generation: int = 0
 
 
@@ -256,13 +258,13 @@ class WordKind(StrEnum):
     EXCLUDE = "exclude"
     INCLUDE = "include"
     SKIP = "skip"
-    #: of the group: its progress was lost, and rebuilt from what it had released
+    #: of the group: its progress was lost, and rebuilt from the ordered topic
     REBUILD = "rebuild"
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """An operator's word, with the gsn at which it took effect: the next one released was this."""
+    """A command of an operator, with the gsn at which it took effect: that of the next released transaction."""
 
     gsn: int
     word: str
@@ -271,7 +273,7 @@ class Word:
     txid: str
     reason: str
     at_us: int
-    #: of a skip: the operator's request that it answers. A request is used up by one transaction
+    #: of a skip: the id of the operator's request. A request applies to one transaction only
     request: str = ""
 
 
@@ -281,11 +283,11 @@ class Progress:
     next_gsn: int
     #: the clock of the last released transaction of any source
     clock_us: int
-    #: how far the control topic's words have been obeyed
+    #: the last version of the control state that has been applied
     control_version: int
     sources: tuple[SourceProgress, ...]
     words: tuple[Word, ...] = ()
-    #: sources that have left, as they were then: one that comes back goes on behind what it has released
+    #: sources that have left the group, with their progress: one that joins again continues after its last release
     left: tuple[SourceProgress, ...] = ()
 
 
@@ -302,15 +304,15 @@ class Skip:
     thread: int
     txid: str
     reason: str
-    #: tells this request from an earlier one for the same id: ids come again in a database
+    #: id of this request: databases reuse transaction ids, so an earlier request may name the same one
     request: str = ""
-    #: where it committed, as errors show it; empty: the next one with this id
+    #: order of the commit, as shown in errors; empty: the next transaction with this id
     order: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
-    """An operator wants this table copied anew, whatever was copied before; or its copy cancelled."""
+    """An operator's request to copy this table again, or to cancel its copy."""
 
     table: str
     request: str
@@ -322,18 +324,18 @@ class Wanted(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     STOPPED = "stopped"
-    #: as if it had never been there, but for what it left in its topics
+    #: treated as not configured; its topics stay
     REMOVED = "removed"
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing is to run for it."""
+        """Whether no service is to run for it."""
         return self in (Wanted.STOPPED, Wanted.REMOVED)
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The wanted state of a source or a group. `changes_version` names the version that it changes."""
+    """The desired state of a source or a group. `changes_version` is the version that it replaces."""
 
     name: str
     kind: str
@@ -345,13 +347,13 @@ class Control:
     reason: str = ""
     at_us: int = 0
     copies: tuple[CopyRequest, ...] = ()
-    #: another one than before: its session is to begin anew
+    #: a token: when it changes, the service begins a new session
     restart: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a service shows of itself, about once a second; one that is silent is down."""
+    """The status of a service, published about once a second; a service without recent status is down."""
 
     #: extractor, merger, spark, runner
     service: str
@@ -359,17 +361,17 @@ class Status:
     name: str
     state: str
     at_us: int
-    #: JSON: what its `/status` shows
+    #: the content of its `/status`, as JSON
     shown: str
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An attempt at a landing has begun. What it writes counts only once a manifest names it."""
+    """An attempt at a landing has begun. Its files become visible once a manifest lists them."""
 
     kind: str
     attempt: str
-    #: the number that it will try first
+    #: the manifest number that it will try first
     n: int
     from_offset: int
     #: at most this far
@@ -386,7 +388,7 @@ class LandedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What a manifest says, for those that read Kafka and not the lake."""
+    """Summary of a manifest, for services that read Kafka and not the lake."""
 
     kind: str
     attempt: str
@@ -403,7 +405,7 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """An attempt that no manifest names, nor ever will: another one has landed what it was to."""
+    """An attempt that no manifest will ever list: another attempt has landed the same records."""
 
     attempt: str
     n: int
@@ -413,7 +415,7 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEntry:
-    """One schema, in the topic that keeps them all."""
+    """One schema, in the schemas topic."""
 
     schema: str
     subject: str

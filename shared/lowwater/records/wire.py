@@ -18,7 +18,7 @@ def header(schema_id: SchemaId) -> bytes:
 def schema_id_of(value: bytes) -> SchemaId:
     if len(value) < HEADER_SIZE or value[0] != 0:
         raise CodecError(
-            f"not a record of ours: it begins with {value[:HEADER_SIZE]!r}",
-            hint="something else writes to this topic; give lowwater topics of its own",
+            f"not a record of lowwater: it begins with {value[:HEADER_SIZE]!r}",
+            hint="another application writes to this topic; use separate topics for lowwater",
         )
     return SchemaId(_HEADER.unpack_from(value)[1])

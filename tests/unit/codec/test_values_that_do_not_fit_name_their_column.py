@@ -114,5 +114,5 @@ def test_a_null_where_there_is_never_one_is_refused_in_a_whole_row_and_not_in_a_
     table = TableSchema("s", "n", "t", 1, columns)
     encoder = TableEncoder(table, SchemaId(1))
     assert encoder.body("d", (1, None), None, 0), "`before` may hold only a key"
-    with pytest.raises(CodecError, match="A is null, where the source declares that it never is"):
+    with pytest.raises(CodecError, match="A is null, but the source declares it NOT NULL"):
         encoder.insert((1, None), 0)

@@ -69,7 +69,7 @@ def test_what_is_stopped_is_down_and_what_is_paused_is_up(wanted: str, is_up: bo
 
 
 def test_a_config_of_another_version_is_an_error_that_says_so() -> None:
-    with pytest.raises(ConfigError, match="source rac is not one of this version: knid"):
+    with pytest.raises(ConfigError, match="source rac in the control topic is not valid in this version: knid"):
         wanted_fleet(Settings(**RAW), _said((SOURCE, "rac", configure('{"kind":"x","knid":1}', ""))))
 
 
