@@ -17,8 +17,8 @@ FIRST_TABLES = ("plain", "wide", "named", "every_type", ODD, "parent", "child0",
 COLUMN_NAMES = ("added", "Added2", "a", "b", "c", "v", "_seq", "x.y", "é", "_op")
 TYPES = ("INTEGER", "TEXT", "REAL", "BLOB", "NUMERIC", "", "VARCHAR(20)", "DOUBLE", "BOOLEAN")
 #: the log does not say the old key
-UPSERTS = (r"an upsert has changed a row, and Turso does not tell which key it had before",)
-NO_KEY = (r"has no primary key: its rows cannot be told apart",)
+UPSERTS = (r"an upsert has changed a row, and the log does not contain the key that it had before",)
+NO_KEY = (r"has no primary key: its rows cannot be identified",)
 NO_FIT = (
     r"main\..*\.a: .* in a column that is published as",
     r"main\..*\.a .*: a value that does not fit its type",

@@ -403,7 +403,7 @@ def test_another_file_that_takes_the_name_while_it_is_read_is_noticed(new_file: 
     reading.drain()
     _restore(file, tmp_path / "backup.db")
     reading.stream._checked_at = 0.0  # type: ignore[attr-defined]
-    with pytest.raises(SourceLostError, match="another file has its name"):
+    with pytest.raises(SourceLostError, match="the path is another file now"):
         reading.poll()
     reading.stream.close()
 
@@ -447,4 +447,4 @@ def test_a_table_of_changes_that_is_no_more_stops_the_source_by_name(
     try:
         assert reading.source.incarnation() != before
     except LowwaterError as error:
-        assert "nobody captures" in error.what  # noqa: PT017
+        assert "no writer captures" in error.what  # noqa: PT017

@@ -90,7 +90,7 @@ def test_a_file_that_another_process_has_for_itself(tmp_path: Path) -> None:
     process = _owner(path, T)
     try:
         source = open_source("file", "turso", {"path": str(path), "tables": ["main.*"]})
-        with pytest.raises(SourceLostError, match=f"process {process.pid} has the file for itself") as caught:
+        with pytest.raises(SourceLostError, match=f"process {process.pid} has opened the file exclusively") as caught:
             source.incarnation()
         assert FEATURES in (caught.value.hint or "")
     finally:
@@ -104,7 +104,7 @@ def test_a_process_that_takes_the_file_for_itself_while_it_is_read(new_file: New
     file.close()
     process = _owner(file.path, "SELECT 1")
     try:
-        with pytest.raises(SourceLostError, match="for itself"):
+        with pytest.raises(SourceLostError, match="exclusively"):
             reading.poll()
     finally:
         process.communicate()
@@ -117,7 +117,7 @@ def test_a_process_that_takes_the_file_for_itself_while_it_is_read(new_file: New
     [
         ("CREATE TABLE w (a TEXT PRIMARY KEY) WITHOUT ROWID", {}, "WITHOUT ROWID"),
         ("CREATE TABLE w (a TEXT)", {}, "no primary key"),
-        ("CREATE TABLE w (a TEXT PRIMARY KEY)", {"capture": "after"}, "does not tell the key"),
+        ("CREATE TABLE w (a TEXT PRIMARY KEY)", {"capture": "after"}, "does not contain the key"),
         (T, {"tables": ["main.none"]}, "no such table: main.none"),
     ],
 )
@@ -179,7 +179,7 @@ def _read_some(file: TursoFile) -> Captured:
         (["DELETE FROM turso_cdc", "INSERT INTO t VALUES (8, 'x')", "INSERT INTO t VALUES (9, 'x')"], "is gone"),
         (["INSERT INTO t VALUES (8, 'x')", ONE_OF_IT],
          "is missing"),
-        (["PRAGMA capture_data_changes_conn('off')", "UPDATE turso_cdc SET change_time = 1"], "is another one"),
+        (["PRAGMA capture_data_changes_conn('off')", "UPDATE turso_cdc SET change_time = 1"], "is a different one"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("is_resumed", [False, True])

@@ -153,7 +153,7 @@ def test_it_is_left_out_and_named_where_the_operator_wants_that() -> None:
 def test_a_gap_stops_the_source() -> None:
     log = Log()
     log.insert(1)
-    with pytest.raises(LogGapError, match="change 1 is missing: 2 comes behind 0"):
+    with pytest.raises(LogGapError, match="change 1 is missing: 0 is followed by 2"):
         log.feed(log.commit(1))
 
 
@@ -304,7 +304,7 @@ def test_a_schema_row_that_says_nothing_is_asked_about_later() -> None:
     unsure = [log.tables.is_unsure]
     log.tables.adopt({}, 2)
     assert [*unsure, log.tables.is_unsure] == [True, False]
-    with pytest.raises(LogUnknownError, match="neither the log nor the database tells"):
+    with pytest.raises(LogUnknownError, match="neither in the log nor in the database"):
         log.feed(log.insert(3))
 
 

@@ -96,8 +96,8 @@ def test_any_name_can_be_quoted(name: str) -> None:
     [
         ("CREATE TABLE t (a TEXT PRIMARY KEY) WITHOUT ROWID", {}, "WITHOUT ROWID"),
         ("CREATE TABLE t (a, b)", {}, "no primary key"),
-        ("CREATE TABLE t (a TEXT PRIMARY KEY)", {"capture": "after"}, "does not tell the key of a deleted row"),
-        ("CREATE TABLE t (a TEXT PRIMARY KEY)", {"capture": "id", "copy_tables": False}, "does not tell the key"),
+        ("CREATE TABLE t (a TEXT PRIMARY KEY)", {"capture": "after"}, "does not contain the key of a deleted row"),
+        ("CREATE TABLE t (a TEXT PRIMARY KEY)", {"capture": "id", "copy_tables": False}, "does not contain the key"),
     ],
 )
 def test_what_cannot_be_captured_is_said_at_the_start(sql: str, settings: dict[str, Any], said: str) -> None:

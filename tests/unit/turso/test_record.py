@@ -35,7 +35,7 @@ def test_a_record_that_ends_too_soon_is_refused(row: list[Value], data: st.DataO
 
 
 def test_bytes_behind_a_record_are_refused() -> None:
-    with pytest.raises(LogCorruptError, match="1 bytes behind its end"):
+    with pytest.raises(LogCorruptError, match="1 bytes after its end"):
         decoder.decode(record(1, "a") + b"x")
 
 

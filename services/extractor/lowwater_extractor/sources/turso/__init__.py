@@ -1,4 +1,4 @@
-"""The source kind `turso`: a Turso database file that other processes write, by its table of changes."""
+"""The source kind `turso`: a Turso database file that other processes write, captured from its CDC table."""
 
 from collections.abc import Mapping
 

@@ -1,15 +1,15 @@
-"""From rows of the table of changes to whole committed transactions. Does no I/O but for large ones, on disk.
+"""Assembles rows of the CDC table to whole committed transactions. No I/O, except that large ones spill to disk.
 
-There is one writer at a time, so the changes of a transaction lie together and are followed by its COMMIT. What is
-visible has committed. What the log says of a transaction's identity is less than it seems (see decision 016):
+There is one writer at a time, so the changes of a transaction are adjacent and followed by its COMMIT. All visible rows
+are committed. But `change_txn_id` does not identify a transaction (see decision 016):
 
-- A statement that fires a trigger or cascades writes a COMMIT of its own for these, in the middle. So a transaction
-  goes on behind its COMMIT for as long as rows come with the same `change_txn_id`.
-- After a checkpoint the next transaction of a connection may carry the id of the one before. Two that are found
-  together are then handed over as one; what was handed over is never joined by what comes later.
-- A statement that changed nothing leaves a COMMIT with the id -1.
+- A statement that fires a trigger or cascades writes a separate COMMIT for these, in the middle of the transaction. So
+  a transaction continues after its COMMIT as long as rows with the same `change_txn_id` follow.
+- After a checkpoint the next transaction of a connection may have the id of the one before. Two such transactions that
+  are read together are returned as one; rows that are read later are never added to a returned transaction.
+- A statement that changed nothing writes a COMMIT with the id -1.
 
-So a transaction is known by the id of its first change, which no other has.
+So a transaction is identified by the change id of its first change, which is unique.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from lowwater_extractor.sources.turso.wire.rows import WidthError
 from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 
 THREAD = 1
-#: in the place of a `change_txn_id` where no transaction takes changes
+#: instead of a `change_txn_id`: no transaction is open
 _NONE = 0
-#: bytes of changes that are counted together
+#: bytes of changes that are added to the size at once
 _COUNTED = 1 << 16
 
 _log = structlog.get_logger()
@@ -53,13 +53,13 @@ LogRow = tuple[int, int, int, int, str, int, bytes | None, bytes | None, bytes |
 
 
 class NowTables(Protocol):
-    """Asks the database what its tables were at a change: their texts, and where they lie in the file."""
+    """Returns the database's tables at a change: their CREATE statements, and their locations in the file."""
 
     def __call__(self, change_id: int) -> tuple[Mapping[str, str], Mapping[str, Place]]: ...
 
 
 class Assembler:
-    """Fed with rows in their order; what has committed is taken out."""
+    """Takes log rows in order; committed transactions are in `committed`, from which the caller removes them."""
 
     def __init__(
         self, config: TursoConfig, source: str, tables: Tables, space: SpillSpace, at: int, now_tables: NowTables,
@@ -70,30 +70,30 @@ class Assembler:
         self._tables = tables
         self._space = space
         self._now_tables = now_tables
-        #: COMMITs that polls once ended with, and what lies before them may be published: they are ends again
+        #: COMMITs at which earlier polls ended: transactions before them may be published, so they end there again
         self._cuts = frozenset(cuts)
         #: the last row that was fed
         self.read_to = at
-        #: the last COMMIT behind which nothing of its transaction can come: the mark
+        #: the last COMMIT after which no row of its transaction can follow: the mark
         self.end = at
         self.committed: list[SourceTransaction] = []
         self.left_out: list[tuple[int, str, str]] = []
-        #: time and transaction of each COMMIT from `end` on
+        #: change id → time and transaction id of each COMMIT from `end` on
         self.commits: dict[int, tuple[int, int]] = {}
         self._txn = _NONE
         self._committing = _NONE
         self._first = 0
-        #: of the open transaction; None: there is none
+        #: changes of the open transaction; None: no transaction is open
         self._frames: Frames | None = None
         self._bytes = 0
         self._large: Rows | None = None
-        #: version 1 has no COMMIT: each change is a transaction
+        #: version 1 has no COMMIT rows: each change is a transaction
         self.alone = False
-        #: change_id and time of its last COMMIT; it is over once something else comes, or nothing does
+        #: change_id and time of its last COMMIT; it ends with a row of another transaction, or at the end of the log
         self._commit: tuple[int, int] | None = None
 
     def feed(self, rows: list[LogRow]) -> None:
-        """As many changes at once as are of one table and as usual; the others one by one."""
+        """Process rows: consecutive changes of one table on the fast path, the others one by one."""
         read_to = change_id = self.read_to
         time = size = 0
         frames = Frames() if self._frames is None else self._frames
@@ -139,7 +139,7 @@ class Assembler:
                 try:
                     body = self._body(found, change_id, kind)(rowid, before, after, updates, time * 1_000_000)
                 except (WidthError, CodecError):
-                    # it is read again, with the columns that the database has now, if they are other ones
+                    # decoded again with the database's current columns, if they have changed
                     found = self._wider(table, change_id, after or before or b"")
                     body = self._body(found, change_id, kind)(rowid, before, after, updates, time * 1_000_000)
                 frames.append((found.header, body))
@@ -171,7 +171,7 @@ class Assembler:
 
     def _begin(self, change_id: int, txn: int) -> Frames:
         if self._frames is not None and self._commit is not None and txn == self._committing:
-            # it goes on behind the COMMIT of a trigger
+            # it continues after the COMMIT of a trigger
             self._txn, self._commit = txn, None
             return self._frames
         self._end(change_id)
@@ -186,7 +186,7 @@ class Assembler:
             self.commits[change_id] = (time, txn)
             return
         self._end(change_id)
-        # of a statement that changed nothing
+        # the COMMIT of a statement that changed nothing
         self.end = change_id
         self.commits[change_id] = (time, txn)
 
@@ -196,7 +196,7 @@ class Assembler:
             self._without_commit(change_id)
 
     def settle(self) -> None:
-        """Nothing more of the transaction comes: something else does, or what is visible is at its end."""
+        """End the open transaction if its COMMIT was read: another one follows, or the visible rows end here."""
         if self._frames is None or self._commit is None:
             return
         (change_id, time), frames, first = self._commit, self._frames, self._first
@@ -227,12 +227,12 @@ class Assembler:
         self._bytes = 0
 
     def _without_commit(self, change_id: int) -> None:
-        what = "its COMMIT is missing: the writer ended capture in the middle of it"
+        what = "its COMMIT is missing: the writer turned capture off before it"
         if self._config.without_commit == "refuse":
             raise LogGapError(
-                f"transaction {self._first}: {what}, so some of its changes may be in no log",
+                f"transaction {self._first}: {what}, so some of its changes may not be in the log",
                 position=str(change_id),
-                hint="reset the source, its tables are copied anew; or set without_commit: leave_out",
+                hint="reset the source, then its tables are copied again; or set without_commit: leave_out",
             )
         self.left_out.append((THREAD, str(self._first), what))
         self._forget()
@@ -247,7 +247,7 @@ class Assembler:
         try:
             return self._tables.find(name)
         except KeyError:
-            # made or renamed without a change in the log
+            # it was created or renamed without a change in the log
             try:
                 return self._tables.adopt_unknown(name, self._now_tables(change_id)[0], change_id)
             except KeyError:
@@ -257,7 +257,7 @@ class Assembler:
         width = len(pieces(record))
         found = self._tables.adopt_wider(name, *self._now_tables(change_id), change_id, width)
         if found is None:
-            # once more, for its error
+            # decoded again to raise the error
             found = self._tables.captured[name]
         assert found is not None
         return found
@@ -276,7 +276,7 @@ class Assembler:
             self._tables.is_unsure = True
             return
         if updates is not None:
-            # of an ALTER TABLE, the place of the text has the statement
+            # for ALTER TABLE, the column of the CREATE statement contains the ALTER statement
             _log.info("schema", source=self._source, change_id=change_id, said=list(updated(updates).values()))
         old, new = (table_of(values) for values in (was, now))
         if old is not None and (new is None or new[0] != old[0]):
@@ -291,22 +291,22 @@ class Assembler:
             self._frames.append(dropped.truncate(time * 1_000_000))
 
     def _unsaid_drop(self, change_id: int, time: int, rowid: int) -> None:
-        """Something was dropped, and the writers' capture mode does not say what: a table, or an index."""
+        """A table or an index was dropped, and the row does not identify it in the writers' capture mode."""
         self._tables.is_unsure = True
         name = self._tables.named_by(rowid)
         if name is not None:
             self._drop(name, change_id, time)
 
-    # -- what is wrong -----------------------------------------------------------------------------------
+    # -- errors ------------------------------------------------------------------------------------------
 
     def _gap(self, read_to: int, change_id: int) -> LogGapError:
         return LogGapError(
-            f"change {read_to + 1} is missing: {change_id} comes behind {read_to}",
+            f"change {read_to + 1} is missing: {read_to} is followed by {change_id}",
             position=str(read_to),
-            hint="let nobody but lowwater delete from the table of changes; reset the source, all is copied anew",
+            hint="only lowwater may delete from the CDC table; reset the source, then all tables are copied again",
         )
 
 
 def cuts_behind(cuts: Iterable[int], position: int, end: int) -> list[int]:
-    """With the end of one more poll: those that lie behind the position that is durable."""
+    """Return the ends of polls after the durable position, with the end of one more poll."""
     return sorted({*(cut for cut in cuts if cut > position), end})

@@ -1,11 +1,11 @@
-"""Whether tables have as many rows as their log says.
+"""Compares the number of rows of each table with its log.
 
-What a connection writes that does not capture is in no log; nor is the row that an `UPDATE OR REPLACE` pushes out, and
-what is written to a table of another file (ATTACH) is logged as if it were of this one. None of it can be seen in the
-log. But rows that came or went so can be counted: what a table had, and what the log has added and taken since, is what
-it has now. All of it is asked in one view of the database.
+Writes of a connection that does not capture are not in the log, nor is a row that `UPDATE OR REPLACE` deletes; and
+writes to a table of an attached file are logged as if they were of this file. The log does not show any of it. But the
+number of rows does: it must be the number at the last count, plus inserts and minus deletes in the log since then. All
+of it is queried in one view of the database.
 
-A row that was only changed so, or one that came for one that went, is not found.
+Updated rows, and as many added as deleted rows, are not detected.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lowwater_extractor.sources.turso.relations import COMMIT
 from lowwater_extractor.sources.turso.schema.definitions import quoted
 from lowwater_extractor.sources.turso.tables import SCHEMA, Tables
 
-#: counting takes at most one part in so many of the time
+#: counting takes at most one in this many parts of the time
 _SHARE = 50
 NOTE = "counted"
 
-#: of a row of the log
+#: table name and type of a log row
 _NAME, _KIND = itemgetter(4), itemgetter(3)
 
 
@@ -38,10 +38,10 @@ class Audit:
         self._cdc = quoted(cdc_table)
         self._every = every_seconds
         self._due_at = 0.0
-        #: name → rows, and the last change of the log that they have; of tables that were counted
+        #: name → number of rows of the counted tables, and the last change of the log at that time
         self._counts: dict[str, int] = {}
         self.counted_at = 0
-        #: name as the log has it → rows that came, less those that went, since then
+        #: name in the log → inserts minus deletes since then
         self._since: Counter[str] = Counter()
 
     @property
@@ -49,7 +49,7 @@ class Audit:
         return self._every > 0 and time.monotonic() >= self._due_at
 
     def passed(self, rows: Sequence[tuple[Any, ...]], tables: Tables) -> None:
-        """Rows of the log, each once; `tables` are as they have made them."""
+        """Count rows of the log, each once; `tables` must have processed them."""
         if self._every <= 0:
             return
         remade = tables.take_remade()
@@ -65,22 +65,22 @@ class Audit:
             if at is None:
                 self._counts.pop(name, None)
             else:
-                # the log has had all of its rows
+                # the log contains all of its rows
                 self._counts[name] = 0
 
     def restore(self, notes: Mapping[str, bytes], at: int, tables: Tables) -> None:
-        """As it was counted before a restart, with what the log has had since then, up to `at`."""
+        """Restore the counts from before a restart, with the changes in the log since then, up to `at`."""
         found = json.loads(notes.get(NOTE, b"{}"))
         if self._every <= 0 or not found:
             return
         ((first,),) = self._database.ask(f"SELECT min(change_id) FROM {self._cdc}")
         if found["at"] != at and (first is None or first > min(found["at"], at) + 1):
-            return  # it was pruned
+            return  # the log since then was pruned
         self.counted_at = found["at"]
-        # one that was made since then has another count, and that is not known
+        # without tables that were created since then: their counts are unknown
         self._counts = {n: count for n, count in found["counts"].items() if tables.since(n) <= self.counted_at}
         self._since = self._asked(self.counted_at, at)
-        # counted further than the position is: what lies in between passes once more
+        # if the count is after the position, the changes in between are read again
         self._since.subtract(self._asked(at, self.counted_at))
 
     def _asked(self, after: int, to: int) -> Counter[str]:
@@ -92,16 +92,17 @@ class Audit:
         return Counter(dict(rows))
 
     def look(self, tables: Tables, texts: Mapping[str, str], read_to: int) -> dict[str, tuple[int, int]]:
-        """Tables with another number of rows than the log says: (wanted, found); `counted_at` is the log's end.
+        """Count all tables; returns table → (rows by the log, rows found) where these differ.
 
-        Called inside of a view; `texts`: what the tables are there. `read_to`: what has `passed`.
+        Must be called in a view; `texts`: of the tables in that view. `read_to`: the log up to there was given to
+        `passed`. Sets `counted_at` to the end of the log.
         """
         began = time.monotonic()
         ((last,),) = self._database.ask(f"SELECT max(change_id) FROM {self._cdc}")
         last = max(last or 0, read_to)
         ahead = self._asked(read_to, last)
         if SCHEMA in ahead:
-            # what the tables are there is not known yet
+            # the log ahead contains schema changes, so the tables at its end are not known yet
             return {}
         self._begin(tables.take_remade())
         names = [name for name in tables.captured_names() if texts.get(name) == tables.text(name)]
@@ -117,7 +118,7 @@ class Audit:
             if name in self._counts and count != self._counts[name] + net[name]
         }
         self._counts, self.counted_at, self._since = found, last, Counter()
-        # what lies ahead passes once more
+        # the changes ahead are counted again when they are read
         self._since.subtract(ahead)
         now = time.monotonic()
         self._due_at = now + max(self._every, _SHARE * (now - began))
@@ -128,7 +129,7 @@ class Audit:
 
 
 def _net(rows: Sequence[tuple[Any, ...]]) -> dict[str, int]:
-    """Inserts are 1, deletes -1, updates 0. Every row of the log comes by here: nothing is done for each in Python."""
+    """Return inserts minus deletes by table. Called for every row of the log, so there is no Python loop over rows."""
     names = list(map(_NAME, rows))
     found = set(names) - {None}
     if len(found) == 1:

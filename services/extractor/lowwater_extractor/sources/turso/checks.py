@@ -1,4 +1,4 @@
-"""What a database file must have before capture can begin, each with the words that mend it."""
+"""Checks of the prerequisites of a database file for capture, each with its fix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lowwater_extractor.sources.turso.tables import check_tables
 
 
 def check_source(config: TursoConfig, source: str) -> list[Check]:
-    """All of them, as far as they can be asked: one that fails does not hide the next."""
+    """Run all checks; a failed check does not hide the next ones."""
     try:
         database = Database(config, source)
     except LowwaterError as error:
@@ -46,10 +46,10 @@ def _log(database: Database, config: TursoConfig) -> Check:
     version = catalogue.cdc_version(database, config)
     if not version:
         fix = "call lowwater.turso.capture(connection) in every writer"
-        return Check("capture", False, f"no table {config.cdc_table}: nobody captures", fix)
+        return Check("capture", False, f"no table {config.cdc_table}: no writer captures", fix)
     what = f"{config.cdc_table}, {version}"
     if version == "v1":
-        return Check("capture", False, f"{what}, which does not tell transactions apart", catalogue.V1_HINT)
+        return Check("capture", False, f"{what}, which does not contain transaction boundaries", catalogue.V1_HINT)
     return Check("capture", True, what)
 
 

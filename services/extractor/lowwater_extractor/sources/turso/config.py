@@ -12,40 +12,42 @@ from lowwater_extractor.sources.turso.schema.definitions import NAMESPACE, CellT
 
 
 class TursoConfig(ModesConfig):
-    path: Path = Field(description="the database's file; its -wal and -tshm lie beside it")
+    path: Path = Field(description="the database file; -wal and -tshm are in the same directory")
     tables: list[str] = Field(min_length=1, description="`main.table` or `main.*`")
     settle_seconds: float = Field(
-        default=0.0, ge=0, description="`incremental`: there is one writer at a time, so nothing commits late"
+        default=0.0, ge=0, description="`incremental`: 0, because with one writer at a time nothing commits late"
     )
     cdc_table: str = Field(
-        default="turso_cdc", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="where the writers capture to"
+        default="turso_cdc", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="the table to which the writers capture"
     )
     capture: Literal["full", "after", "before", "id"] = Field(
-        default="full", description="what the writers' connections capture; `before` and `id` give keys alone"
+        default="full", description="capture mode of the writers' connections; `before` and `id` give only keys"
     )
     types: dict[str, CellType] = Field(
         default={}, description="`main.table.column`: published as integer, real, text, blob or any (JSON)"
     )
     without_key: Literal["refuse", "rowid"] = Field(
-        default="refuse", description="tables without a primary key: the rowid can stand for it, if nobody vacuums"
+        default="refuse", description="tables without a primary key: `rowid` uses the rowid, if VACUUM is never run"
     )
     upserts: Literal["refuse", "keep_key"] = Field(
-        default="refuse", description="into tables whose key is not the rowid: `keep_key` if none changes a row's key"
+        default="refuse", description="upserts into tables whose key is not the rowid: `keep_key` if none changes a key"
     )
     without_commit: Literal["refuse", "leave_out"] = Field(
-        default="refuse", description="changes whose COMMIT is missing, because capture ended in between"
+        default="refuse", description="transactions whose COMMIT is missing because capture ended before it"
     )
     prune: bool = Field(default=False, description="delete changes from the file once they are durable in Kafka")
-    prune_seconds: float = Field(default=10.0, gt=0, description="how often")
+    prune_seconds: float = Field(default=10.0, gt=0, description="how often changes are deleted")
     audit_seconds: float = Field(
-        default=60.0, ge=0, description="how often rows are counted, to find what is in no log; 0: never"
+        default=60.0, ge=0, description="how often rows are counted, to find writes that were not captured; 0: never"
     )
-    copy_tables: bool = Field(default=True, description="copy the rows that are older than the log")
-    chunk_rows: int = Field(default=500_000, ge=1, description="what a chunk of a copy aims at")
-    look_seconds: float = Field(default=0.01, ge=0, description="how often an idle file is looked at")
-    busy_seconds: float = Field(default=5.0, gt=0, description="how long another writer's lock is waited for")
-    read_bytes: int = Field(default=4 << 20, ge=1, description="how much one poll reads")
-    spill_bytes_max: int = Field(default=64 << 20, ge=0, description="of one transaction in memory")
+    copy_tables: bool = Field(default=True, description="copy rows that are older than the log")
+    chunk_rows: int = Field(default=500_000, ge=1, description="target number of rows of a chunk of a copy")
+    look_seconds: float = Field(default=0.01, ge=0, description="how often an idle file is polled")
+    busy_seconds: float = Field(default=5.0, gt=0, description="how long to wait for another writer's lock")
+    read_bytes: int = Field(default=4 << 20, ge=1, description="about how many bytes one poll reads")
+    spill_bytes_max: int = Field(
+        default=64 << 20, ge=0, description="bytes of a transaction in memory; the rest is on disk"
+    )
     spill_directory: Path | None = None
 
     @model_validator(mode="after")
@@ -54,14 +56,14 @@ class TursoConfig(ModesConfig):
             raise ValueError(f"tables: {outside[0]}: a Turso file has one schema, so it is {NAMESPACE}.{outside[0]}")
         if self.has_log and self.keys_only and self.copy_tables:
             raise ValueError(
-                f"capture: {self.capture} gives no rows, and a copy needs whole ones: set copy_tables: false, or let "
+                f"capture: {self.capture} gives no rows, and a copy needs whole rows: set copy_tables: false, or let "
                 "the writers capture `full`"
             )
         return self
 
     @property
     def keys_only(self) -> bool:
-        """`before` has no row that was inserted, and of upserts a wrong one: what it surely gives is the key."""
+        """Only the key is published: `before` lacks inserted rows, and has a wrong row for upserts."""
         return self.has_log and self.capture in ("id", "before")
 
     def wants(self, table: str) -> bool:

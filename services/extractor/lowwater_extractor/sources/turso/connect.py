@@ -1,7 +1,7 @@
-"""One way into a database file, and errors by our own names.
+"""Connections to a database file, and the mapping of driver errors to lowwater's.
 
-Turso lets one process have a file, unless all of them open it for several: then they meet in shared memory beside it
-(`-tshm`). So writers open it as `lowwater.turso.FEATURES` says, and so is it opened here.
+Turso lets only one process open a file, unless all of them open it for several processes, which then share an index in
+memory (`-tshm`). So the writers, and this module, open it with `lowwater.turso.FEATURES`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from lowwater.runtime.failpoints import fail_point
 from lowwater.turso import FEATURES
 from lowwater_extractor.sources.turso.config import TursoConfig
 
-#: what was there and is not seen is asked for by new connections for so long before it is held to be gone
+#: how long new connections retry to read rows that were read before, until these rows count as deleted
 DOUBT_SECONDS = 5.0
 _AGAIN_SECONDS = 0.01
-#: where a file says how it is written: 2 is a write-ahead log, 255 is MVCC
+#: file format versions in the file header: 2 is a write-ahead log, 255 is MVCC
 _VERSIONS = slice(18, 20)
 _MVCC = b"\xff\xff"
 _SHARED_HINT = f'let every process open it with experimental_features="{FEATURES}" (lowwater.turso.FEATURES)'
-#: what another attempt can mend
+#: errors after which another attempt may succeed
 _STILL_OPEN = "duplicate same-process"
 _PASSING = ("locked", "busy", "i/o error", "short read", "schema changed", "interrupt", _STILL_OPEN)
 
-#: what a lock is asked with: type, whence, start, length (0: to the end), process
+#: struct flock: type, whence, start, length (0: to the end), process
 _FLOCK = struct.Struct("hhqqi4x")
 
 #: table_name, version
@@ -47,12 +47,12 @@ _NOTES = "turso_cdc_version"
 _NAME = "lowwater"
 
 
-#: what the engine says by itself, without the driver's names for it
+#: exceptions of the engine that the driver does not convert to its own
 _ENGINE = (EngineError, Busy, Interrupt, Corrupt, NotAdb, DatabaseFull, Misuse, Constraint, Readonly)
 
 
 class Select:
-    """A SELECT, stepped through by hand: the cursor's loop around each step takes a third of all the time."""
+    """A SELECT that is stepped directly: the driver's cursor adds a third to the time."""
 
     def __init__(self, connection: turso.Connection, statement: str, parameters: Sequence[Any]) -> None:
         self._statement = connection(statement)
@@ -60,13 +60,13 @@ class Select:
         self._is_done = False
 
     def fetch(self, count: int) -> list[tuple[Any, ...]]:
-        """The next rows, at most so many; none at the end."""
+        """Return the next rows, at most `count`; none at the end."""
         step, row, is_row = self._statement.step, self._statement.row, Status.Row
         rows: list[tuple[Any, ...]] = []
         add = rows.append
         for _ in range(0 if self._is_done else count):
             status = step()
-            # nearly always it is that very object
+            # nearly always it is this object itself, so that `==` is not needed
             if status is not is_row and not self._has_row(status):
                 break
             add(row())
@@ -80,14 +80,14 @@ class Select:
         return not self._is_done
 
     def close(self) -> None:
-        # one that is left in its middle is run to its end, and what goes wrong there is nobody's concern: all rows that
-        # count were fetched, and what is wrong with the file the next look finds
+        # the engine runs an unfinished statement to its end. Errors there are ignored: all needed rows were fetched,
+        # and the next read reports a damaged file
         with contextlib.suppress(turso.Error, *_ENGINE):
             self._statement.finalize()
 
 
 class Database:
-    """A connection; nothing that it writes is captured."""
+    """A connection to the database file; its own writes are not captured."""
 
     def __init__(self, config: TursoConfig, source: str) -> None:
         self._config = config
@@ -108,7 +108,7 @@ class Database:
             except turso.Error as error:
                 if _STILL_OPEN not in str(error):
                     raise
-                # of a file that had the name before, and that nobody uses any more
+                # the driver still has an unused connection to an earlier file of this name
                 gc.collect()
                 connection = self._opened()
             connection.execute(f"PRAGMA busy_timeout = {int(self._config.busy_seconds * 1000)}").fetchall()
@@ -118,8 +118,11 @@ class Database:
         return turso.connect(str(self._config.path), isolation_level=None, experimental_features=FEATURES)
 
     def connect_anew(self) -> None:
-        """While another process opens a file whose writer was killed, the index that all share is made anew, and a
-        connection may see pages older than those that it has seen before. One that is opened then does not."""
+        """Replace the connection by a new one.
+
+        When a process opens a file whose writer was killed, it rebuilds the shared index; meanwhile an existing
+        connection may read older pages than before. A connection that is opened afterwards does not.
+        """
         time.sleep(_AGAIN_SECONDS)
         fresh = self._connect()
         self.connection.close()
@@ -131,24 +134,27 @@ class Database:
         return rows
 
     def select(self, statement: str, parameters: Sequence[Any] = ()) -> Select:
-        """For many rows; under `named_errors`, as is what is fetched from it."""
+        """Return a SELECT of many rows; the caller must wrap it and its fetches in `named_errors`."""
         return Select(self.connection, statement, parameters)
 
     def check_shared(self) -> None:
-        """Turso itself does not see it when one process shares a file and another has it for itself: each then reads
-        and writes past the other. Asked before a file is read, and again before what was read counts."""
+        """Raise SourceLostError if another process has opened the file exclusively.
+
+        Turso does not detect it if one process shares a file and another opens it exclusively: each misses the other's
+        writes. Called before the file is read, and again before the rows that were read are used.
+        """
         if sys.platform != "linux":
             return
         asked = fcntl.fcntl(self._file, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
         kind, _, _, _, pid = _FLOCK.unpack(asked)
         if kind != fcntl.F_UNLCK:
             raise SourceLostError(
-                f"process {pid} has the file for itself", source=self._source, thread=1, hint=_SHARED_HINT
+                f"process {pid} has opened the file exclusively", source=self._source, thread=1, hint=_SHARED_HINT
             )
 
     @contextlib.contextmanager
     def view(self) -> Iterator[None]:
-        """What is asked inside sees one state of the database."""
+        """A read transaction: all queries inside see one state of the database."""
         self.ask("BEGIN")
         try:
             yield
@@ -156,37 +162,40 @@ class Database:
             self.ask("ROLLBACK")
 
     def identity(self) -> str:
-        """A file has no name of its own that outlives a move: it is given one, where Turso notes its tables of changes.
-        A table for it would be a change of schema, which Turso's writers stumble over."""
+        """Return the file's identity; create it if the file has none.
+
+        A file has no identity that survives a move, so one is stored in the table in which Turso registers CDC tables.
+        A separate table would be a schema change, which makes statements of Turso's writers fail.
+        """
         asked = f"SELECT version FROM {_NOTES} WHERE table_name = ?"
         if not (found := self.ask(asked, [_NAME])):
-            # of two that come at once the first one names it
+            # if two processes do so at once, the first one wins
             self.ask(f"INSERT OR IGNORE INTO {_NOTES} VALUES (?, ?)", [_NAME, uuid.uuid4().hex])
             fail_point("turso.file_named")
             found = self.ask(asked, [_NAME])
         return str(found[0][0])
 
     def name_again(self) -> None:
-        """The file's log is another one than before: whoever compares identities is to see that."""
+        """Give the file a new identity, because its log is not the one that was read before."""
         with contextlib.suppress(SourceError):
-            # one that cannot be written to now is refused all the same, by what was found in it
+            # if the file cannot be written now, the caller still raises its error
             self.ask("BEGIN IMMEDIATE")
             self.ask(f"DELETE FROM {_NOTES} WHERE table_name = ?", [_NAME])
             self.ask(f"INSERT INTO {_NOTES} VALUES (?, ?)", [_NAME, uuid.uuid4().hex])
             self.ask("COMMIT")
 
     def check_same_file(self) -> None:
-        """Who has a file open goes on reading it when another one has taken its name."""
+        """Raise SourceLostError if the path is now another file: the open one would still be read."""
         here = os.fstat(self._file.fileno())
         try:
             there = self._config.path.stat()
         except OSError as error:
             raise SourceLostError(
-                f"{self._config.path}: {error.strerror}", source=self._source, thread=1, hint="it is tried again"
+                f"{self._config.path}: {error.strerror}", source=self._source, thread=1, hint="retried automatically"
             ) from error
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
             raise SourceLostError(
-                "another file has its name now", source=self._source, thread=1, hint="it is opened again, and compared"
+                "the path is another file now", source=self._source, thread=1, hint="the new file is opened and checked"
             )
 
     def close(self) -> None:
@@ -195,20 +204,20 @@ class Database:
 
 
 def refuse_mvcc(path: Path, source: str) -> None:
-    """There ids of changes need not follow the order of commits."""
+    """Raise StartRefusedError for a file in MVCC mode: there, change ids need not follow the commit order."""
     try:
         with path.open("rb") as file:
             head = file.read(_VERSIONS.stop)
     except OSError as error:
-        # the engine would make an empty one
+        # the engine would create an empty file
         raise SourceLostError(
-            f"{path}: {error.strerror}", source=source, hint="is the volume there? it is tried again"
+            f"{path}: {error.strerror}", source=source, hint="is the volume mounted? retried automatically"
         ) from error
     if head[_VERSIONS] == _MVCC:
         raise StartRefusedError(
-            f"{path} is in MVCC mode, in which changes do not lie in the order of their commits",
+            f"{path} is in MVCC mode, in which changes are not in commit order",
             source=source,
-            hint="PRAGMA journal_mode = wal, and let the writers capture in that",
+            hint="run PRAGMA journal_mode = wal, and let the writers capture in that mode",
         )
 
 
@@ -220,8 +229,8 @@ def named_errors(source: str, doing: str) -> Iterator[None]:
         text = str(error)
         if "Locking error" in text:
             raise SourceLostError(
-                "another process has the file for itself", source=source, thread=1, hint=_SHARED_HINT
+                "another process has opened the file exclusively", source=source, thread=1, hint=_SHARED_HINT
             ) from error
         if any(word in text.lower() for word in _PASSING):
-            raise SourceLostError(f"{doing}: {text}", source=source, thread=1, hint="it is tried again") from error
+            raise SourceLostError(f"{doing}: {text}", source=source, thread=1, hint="retried automatically") from error
         raise SourceError(f"{doing}: {text}", source=source, thread=1, hint="see docs/turso.md") from error

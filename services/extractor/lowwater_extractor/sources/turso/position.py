@@ -1,4 +1,4 @@
-"""Where a table of changes is read on from, and what tells that it is still the same one."""
+"""The position in a CDC table, and the data by which the table is recognised as the same."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from lowwater.errors import CodecError
 
 
 class Resume(NamedTuple):
-    """The COMMIT that was read up to; its time and transaction say that it is still the same one. Times are of seconds
-    only: so there is also a checksum of the change before it."""
+    """The last COMMIT that was read. Its time and transaction id identify it.
+
+    Times have a resolution of seconds, so there is also a checksum of the change before it.
+    """
 
     at: int
     time: int
     txn: int
 
     def pack(self, before: int | None = None) -> bytes:
-        """`before`: checksum of the change before it, if that was read."""
+        """`before`: checksum of the change before the COMMIT, if it was read."""
         found: dict[str, Any] = {"change_id": self.at, "change_time": self.time, "change_txn_id": self.txn}
         if before is not None:
             found["before"] = before
@@ -36,7 +38,7 @@ class Resume(NamedTuple):
             return cls(*numbers), found.get("before")
         except (ValueError, TypeError, KeyError) as error:
             raise CodecError(
-                "the position is not one of a table of changes", hint="`lowwater source reset` starts from scratch"
+                "the position is not one of a CDC table", hint="`lowwater source reset` starts from scratch"
             ) from error
 
 

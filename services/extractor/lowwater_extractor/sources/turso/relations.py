@@ -1,4 +1,4 @@
-"""One version of a captured table: from a row of the log to a frame, by what the writers' capture mode gives."""
+"""One version of a captured table: converts log rows to frames, according to the writers' capture mode."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from lowwater_extractor.sources.turso.schema.definitions import CellType, Defini
 from lowwater_extractor.sources.turso.wire.rows import ReadRow, compile_reader
 
 INSERT, UPDATE, DELETE, COMMIT = 1, 0, -1, 2
-#: of commits; orders with lesser ones are for copies, of which any number may become readable while nothing commits
+#: minor number of the order of commits; lower ones are for copies, of which many may become readable between commits
 COMMIT_MINOR = 1 << 32
 
-#: (rowid, before, after, updates, time) → what comes behind `seq`
+#: (rowid, before, after, updates, time) → body after `seq`
 MakeBody = Callable[[int, bytes | None, bytes | None, bytes | None, int], bytes]
 
 
 def problem(definition: Definition, config: TursoConfig) -> tuple[str, str] | None:
-    """Why a table cannot be captured, and what to do about it."""
+    """Return why a table cannot be captured, and the fix; None if it can."""
     name = definition.full_name
     if not definition.has_rowid:
-        return f"{name} is WITHOUT ROWID: Turso does not capture such tables", "leave it out of `tables`"
+        return f"{name} is WITHOUT ROWID: Turso does not capture such tables", "remove it from `tables`"
     if not definition.key and config.without_key == "refuse":
-        fix = "add a primary key; or set without_key: rowid, if nobody vacuums the file"
-        return f"{name} has no primary key: its rows cannot be told apart", fix
+        fix = "add a primary key; or set without_key: rowid, if VACUUM is never run"
+        return f"{name} has no primary key: its rows cannot be identified", fix
     if config.has_log and config.capture != "full" and definition.key and not definition.alias:
         fix = "let the writers capture `full`, and set capture: full; or give the table an INTEGER PRIMARY KEY"
-        return f"{name}: capture mode `{config.capture}` does not tell the key of a deleted row", fix
+        return f"{name}: capture mode `{config.capture}` does not contain the key of a deleted row", fix
     return None
 
 
@@ -46,7 +46,7 @@ class Captured:
     update: MakeBody
     delete: MakeBody
     truncate: Callable[[int], Frame]
-    #: for changes in which all is as usual, which nearly all are; the functions above take the others
+    #: the fast path, which nearly all changes take; the functions above encode the others
     quick: Program | None
 
 
@@ -79,7 +79,7 @@ class CapturedMaker:
     def _lacking(self, where: str) -> Callable[[str], LogUnknownError]:
         def error(what: str) -> LogUnknownError:
             return LogUnknownError(
-                f"{where}: {what} is not in the log: a writer captures less than `{self._config.capture}`",
+                f"{where}: {what} is not in the log: a writer does not capture in mode `{self._config.capture}`",
                 source=self._source,
                 thread=1,
                 hint="call lowwater.turso.capture(connection) in every writer; then reset the source",
@@ -90,10 +90,10 @@ class CapturedMaker:
     def _upsert(self, where: str) -> Callable[[], LogUnknownError]:
         def error() -> LogUnknownError:
             return LogUnknownError(
-                f"{where}: an upsert has changed a row, and Turso does not tell which key it had before",
+                f"{where}: an upsert has changed a row, and the log does not contain the key that it had before",
                 source=self._source,
                 thread=1,
-                hint="if no upsert changes the key of its row set upserts: keep_key; else update instead",
+                hint="set upserts: keep_key if no upsert changes the key of its row; otherwise use UPDATE instead",
             )
 
         return error
@@ -109,7 +109,7 @@ _WHATS = {
 
 
 def _program(definition: Definition, encoder: TableEncoder) -> Program | None:
-    """A table without a key of its own has the rowid in front of its columns."""
+    """Return the program of the fast path. A table without a key is published with the rowid before its columns."""
 
     def flags(number: int) -> int:
         name = definition.cells[number].name
@@ -117,7 +117,7 @@ def _program(definition: Definition, encoder: TableEncoder) -> Program | None:
 
     first = 0 if definition.key else 1
     if first and encoder.columns[0].change is not None:
-        # the rowid, which is no column of a record, is masked
+        # the rowid, which is not a column of the record, is masked
         return None
     if any(cell.name == definition.alias and cell.type is not CellType.INTEGER for cell in definition.cells):
         # the config publishes the rowid's column as another type
@@ -133,7 +133,7 @@ _Unsure = Callable[[], LogUnknownError]
 
 def _full(encoder: TableEncoder, read: ReadRow, lacking: _Lacking, unsure: _Unsure | None) -> Bodies:
     def insert(rowid: int, before: bytes | None, after: bytes | None, _updates: bytes | None, ts_us: int) -> bytes:
-        # where an update moves a row to another rowid, Turso writes the new row as `before`
+        # if an update moves a row to another rowid, Turso writes the new row as `before`
         record = before if after is None else after
         if record is None:
             raise lacking("an inserted row")

@@ -23,7 +23,7 @@ from lowwater_extractor.sources.turso.assembler import THREAD
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.connect import Database
 from lowwater_extractor.sources.turso.cursor import stream as cursors
-from lowwater_extractor.sources.turso.snapshot.view import FileView
+from lowwater_extractor.sources.turso.snapshot.view import SnapshotView
 from lowwater_extractor.sources.turso.stream import TursoStream
 
 
@@ -50,7 +50,7 @@ class Turso:
             if self.config.has_log:
                 catalogue.refuse_without_log(database, self.config, self.name)
                 return database.identity()
-        # nothing but the path tells files without a log apart, and their order is that of time
+        # without a log only the path identifies a file; orders are times
         return hashlib.sha256(str(self.config.path.resolve()).encode()).hexdigest()[:32]
 
     def discover(self) -> list[TableSchema]:
@@ -105,10 +105,10 @@ class Turso:
     def begin_view(self, tables: Sequence[str]) -> TableView:
         if self.config.mode == "incremental":
             return NoView(self.name, tables)
-        return FileView(self.config, self.name, tables)
+        return SnapshotView(self.config, self.name, tables)
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
-        # Arrow is for those who copy
+        # imported here, because pyarrow is needed only for copies
         from lowwater_extractor.sources.turso.snapshot.read import read_chunk
 
         return read_chunk(self.config, self.name, chunk, avro, rules)

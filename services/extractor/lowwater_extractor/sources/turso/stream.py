@@ -1,9 +1,9 @@
-"""The stream of one Turso database: its table of changes, read by plain SELECTs, and pruned where that is wanted.
+"""The stream of one Turso database: its CDC table, read by SELECTs, and pruned if configured.
 
-A SELECT sees one state of the database, in which all that is visible has committed. The row that the position names is
-read again at each look: if it is not there, or is another one, somebody else has deleted from the table (and with all
-rows gone, Turso begins to count at 1 again), or the file is an older one. Or the look was behind, as they are for a
-moment while another process opens the file (decision 016): so it counts only once new connections see the same.
+A SELECT sees one state of the database, in which all visible changes are committed. Each poll reads the row of the
+position again. If it is missing or different, another process has deleted from the table (if it is empty, Turso counts
+from 1 again), or the file is an older one; or the connection saw older pages, as happens for a moment while another
+process opens the file (decision 016). So it is an error only if new connections see the same.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from lowwater_extractor.sources.turso.schema.schema_watch import SchemaWatch
 from lowwater_extractor.sources.turso.tables import Tables
 from lowwater_extractor.spill import SpillSpace
 
-#: an idle file is held against its own schema this often
+#: how often the schema of an idle file is checked
 CHECK_SECONDS = 1.0
-#: rows that are taken out of the engine at once
+#: rows fetched from the engine at once
 FETCH_ROWS = 500
-#: of what is pruned: short enough for writers to get in between
+#: limits of pruning: short transactions, so that writers get the lock in between
 PRUNE_ROWS = 5_000
 PRUNE_SECONDS_MAX = 0.25
-#: the note of where polls ended
+#: name of the note with the ends of polls
 _CUTS = "cuts"
 
 _log = structlog.get_logger()
@@ -59,18 +59,18 @@ class TursoStream:
         self._tables = Tables(config, source, definitions, CapturedMaker(config, source, encoders))
         self.seen = self._tables.seen
         self._schema = SchemaWatch(database, config.cdc_table)
-        #: to be remembered with the next position
+        #: notes to store with the next position
         self._notes: dict[str, bytes] = {}
         self._is_v1 = catalogue.cdc_version(database, config) == "v1"
         self._txn = "change_id" if self._is_v1 else "change_txn_id"
         self._rows = (
             f'SELECT change_id, change_time, {self._txn}, change_type, table_name, id, "before", "after", updates'
-            # without a limit, the engine runs a statement that is closed in its middle to its end: each look would go
-            # through all that is behind
+            # with a limit, because the engine runs a statement that is closed early to its end: each poll would read
+            # all remaining rows
             f" FROM {quoted(config.cdc_table)} WHERE change_id >= ? ORDER BY change_id LIMIT ?"
         )
         self._audit = Audit(database, config.cdc_table, config.audit_seconds)
-        #: checksum of the change before the position's COMMIT, if that was read
+        #: checksum of the change before the COMMIT of the position, if it was read
         self._before: int | None = None
         if resume is None:
             self._start = self._begin()
@@ -83,22 +83,22 @@ class TursoStream:
         now_tables: NowTables = lambda at: catalogue.texts_at(database, config, at)  # noqa: E731
         self._cuts: list[int] = json.loads(encoders.notes.get(_CUTS, b"[]"))
         self._assembler = Assembler(config, source, self._tables, self._space, self._start.at, now_tables, self._cuts)
-        #: of the position in Kafka
+        #: change id of the position in Kafka
         self._durable_at = self._start.at
-        #: the last row that was read, as it was then, and the one before it
+        #: the last row that was read, and the one before it
         self._last = self._start
         self._last_but_one: tuple[Any, ...] | None = None
         self._resumed = self._start
         self._at_end = False
-        #: since when looks have not shown what was read before
+        #: since when polls have not seen the rows that were read before; None: they do
         self._doubted_at: float | None = None
         self._is_doubted_in_view = False
         self._looked_at = self._checked_at = self._pruned_at = 0.0
-        #: about so many bytes a row had at the last look
+        #: average size of a row in the last poll
         self._row_bytes = 256
 
     def _begin(self) -> Resume:
-        """Behind all that has committed, with the tables as they are there."""
+        """Return the position after the last commit, and record the tables as of that position."""
         cdc = quoted(self._config.cdc_table)
         with self._database.view():
             rows = self._database.ask(
@@ -109,7 +109,7 @@ class TursoStream:
             self._tables.begin(texts, start.at, places)
             self._notes[SCHEMA_NOTE] = self._schema.look(self._tables, start.at)
             if self._audit.is_due:
-                # before anything is copied: what comes after that without the log is then found
+                # counted before anything is copied, so that later writes without the log are found
                 self._audit.look(self._tables, texts, start.at)
                 self._notes[COUNTED] = self._audit.note()
         return start
@@ -119,7 +119,7 @@ class TursoStream:
     def poll(self, held: frozenset[int]) -> Polled:
         now = time.monotonic()
         if self._announce:
-            # the position that capture begins at is durable before anything is read
+            # the position at which capture begins must be durable before anything is read
             self._announce = False
         elif THREAD not in held and (not self._at_end or now - self._looked_at >= self._config.look_seconds):
             self._looked_at = now
@@ -140,8 +140,10 @@ class TursoStream:
         return self._polled()
 
     def _follow_schema(self) -> None:
-        """Tables that were changed without the log are stale before what was read is handed over: their rows may have
-        been read with the columns of before."""
+        """Mark tables that were changed without the log as stale, before the rows that were read are returned.
+
+        Their rows may have been decoded with the old columns.
+        """
         with self._database.view():
             self._read(is_in_view=True)
             if self._doubted_at is not None:
@@ -169,7 +171,7 @@ class TursoStream:
         )  # fmt: skip
         notes, self._notes = {**self._tables.take_notes(), **self._notes}, {}
         if found:
-            # some of them may become durable before the position that is behind them
+            # some transactions may become durable before the position after them
             self._cuts = cuts_behind(self._cuts, self._durable_at, assembler.end)
             notes[_CUTS] = json.dumps(self._cuts).encode()
         return Polled(found, {THREAD: mark}, left_out, notes, self._tables.stale.found)
@@ -185,7 +187,7 @@ class TursoStream:
         return self._resumed
 
     def _read(self, *, is_in_view: bool = False) -> None:
-        """What has come, up to a limit. A transaction at the end of what is visible is over."""
+        """Read new rows, up to a limit. A transaction at the end of the visible rows is complete."""
         size, count, known, is_whole = 0, 0, self._last.at > 0, True
         count_max = max(FETCH_ROWS, self._config.read_bytes // self._row_bytes)
         with named_errors(self._source, "read the changes"):
@@ -213,7 +215,10 @@ class TursoStream:
             self._assembler.settle()
 
     def _follows(self, rows: list[tuple[Any, ...]], known: bool) -> bool:
-        """Whether they go on where the last ones ended: no id is left out, and the first is the `known` one."""
+        """Return whether rows continue after the last ones: without gaps, and beginning with the last row if `known`.
+
+        While that is in doubt, False. After `DOUBT_SECONDS`, raises LogGapError.
+        """
         is_known = not known or bool(rows and tuple(rows[0][:3]) == self._last)
         if is_known and (not rows or rows[-1][0] == self._last.at + len(rows) - known):
             return True
@@ -221,7 +226,7 @@ class TursoStream:
             return False
         if not is_known:
             self._check_last(rows[0] if rows else None)
-        # it names the gap
+        # raises the error that names the gap
         self._assembler.feed(rows[known:])
         return True
 
@@ -229,9 +234,9 @@ class TursoStream:
         if self._doubted_at is None:
             self._doubted_at = time.monotonic()
             metrics.DOUBTS.labels(self._source).inc()
-            _log.warning("a look is behind what was read before: looking again", source=self._source, at=self._last.at)
+            _log.warning("poll saw older pages than before: reconnecting", source=self._source, at=self._last.at)
         if is_in_view:
-            # a view ends on the connection that it began on
+            # a view must end on the connection on which it began
             self._is_doubted_in_view = True
         else:
             self._database.connect_anew()
@@ -247,11 +252,11 @@ class TursoStream:
         self._last = Resume(*rows[-1][:3])
 
     def _alone(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Version 1 has no COMMIT: one change that has come alone is a transaction, of two nobody knows."""
+        """Version 1 has no COMMIT rows: a single change is a transaction; of several changes the extent is unknown."""
         if len(rows) > 1:
             raise LogUnknownError(
-                f"{len(rows)} changes at once: {self._config.cdc_table} is of version 1, which does not tell "
-                "transactions apart",
+                f"{len(rows)} changes at once: {self._config.cdc_table} is of version 1, which does not contain "
+                "transaction boundaries",
                 source=self._source,
                 thread=THREAD,
                 position=str(rows[0][0]),
@@ -262,25 +267,28 @@ class TursoStream:
 
     def _check_last(self, row: tuple[Any, ...] | None) -> None:
         if row is None or tuple(row[:3]) != tuple(self._last):
-            found = "is gone" if row is None or row[0] != self._last.at else "is another one"
+            found = "is gone" if row is None or row[0] != self._last.at else "is a different one"
             raise self._other_log(f"change {self._last.at}, which was read last, {found}", self._last.at)
 
     def _check_before(self) -> None:
-        """Two COMMITs of one second look the same in two copies of a file; the changes before them do not."""
+        """Compare the change before the COMMIT of the position with its checksum.
+
+        In two copies of a file, COMMITs of the same second may be equal; the changes before them are not.
+        """
         until = time.monotonic() + DOUBT_SECONDS
         while self._before is not None:
             rows = self._database.ask(self._rows, (self._start.at - 1, 1))
             if not rows or rows[0][0] != self._start.at - 1 or checksum(rows[0]) == self._before:
-                # one that is not there tells nothing: the COMMIT itself is looked for next
+                # a missing change proves nothing: the first poll checks the COMMIT itself
                 return
             if time.monotonic() > until:
-                what = f"change {self._start.at - 1}, which was read before, is another one"
+                what = f"change {self._start.at - 1}, which was read before, is a different one"
                 raise self._other_log(what, self._start.at)
-            # pages of an earlier time may have been read
+            # the connection may have read older pages
             self._database.connect_anew()
 
     def _other_log(self, what: str, at: int) -> LogGapError:
-        """The log is not the one that was read: from now on the file has another identity, too."""
+        """Return an error for a log that is not the one that was read before, and give the file a new identity."""
         self._database.name_again()
         return LogGapError(
             what,
@@ -291,7 +299,7 @@ class TursoStream:
         )
 
     def end_of_log(self) -> Callable[[], Order | None]:
-        """Every COMMIT that is visible now; marks are of COMMITs."""
+        """As `WindowStream.end_of_log`: the last visible COMMIT, since marks are change ids of COMMITs."""
         cdc = quoted(self._config.cdc_table)
         is_commit = "" if self._is_v1 else f"WHERE change_type = {COMMIT}"
         self._database.connect_anew()
@@ -299,10 +307,10 @@ class TursoStream:
         end = Order.mark(max(rows[0][0] if rows else 0, self._assembler.end))
         return lambda: end
 
-    # -- now and then ------------------------------------------------------------------------------------
+    # -- periodic tasks ----------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """At the log's end the tables are what the database says they are, and have as many rows."""
+        """Compare the tables, at the end of the log, with the database's schema; and their rows with its counts."""
         refuse_mvcc(self._config.path, self._source)
         self._database.check_same_file()
         with self._database.view():
@@ -316,7 +324,7 @@ class TursoStream:
     def _count(self) -> None:
         wrong = self._audit.look(self._tables, catalogue.texts(self._database), self._last.at)
         for name, (wanted, found) in wrong.items():
-            reason = f"it has {found} rows, and by its log {wanted}: rows came or went without changes in the log"
+            reason = f"it has {found} rows, and {wanted} by its log: rows were added or deleted without the log"
             at_end = self._audit.counted_at <= self._assembler.end
             self._tables.mark_stale(
                 name, self._assembler.end if at_end else self._audit.counted_at, reason, at_end=at_end
@@ -329,12 +337,13 @@ class TursoStream:
         now = time.monotonic()
         if self._config.prune and now - self._pruned_at >= self._config.prune_seconds:
             self._pruned_at = now
-            # by the change before the position's a later look knows the log; and rows are counted from there on
+            # the change before the position identifies the log later, and the audit needs changes since its last count
             kept = min(at - 1, self._audit.counted_at) if self._config.audit_seconds else at - 1
             self._prune(max(0, kept))
 
     def _prune(self, at: int) -> None:
-        """The row that the position names stays: by it a later look knows the file, and Turso counts on from it."""
+        """Delete changes below `at`. The row of the position is retained: it identifies the log, and Turso continues
+        to count from it."""
         cdc = quoted(self._config.cdc_table)
         deleted = 0
         try:
@@ -346,12 +355,12 @@ class TursoStream:
                 deleted += end - start
                 fail_point("turso.some_pruned")
                 if time.monotonic() - self._pruned_at > PRUNE_SECONDS_MAX:
-                    # the stream goes on in between
+                    # the rest is deleted after the next poll
                     self._pruned_at = 0.0
                     break
         except SourceLostError as error:
-            # a writer holds the file for long: there is a next time
-            _log.warning("pruning is put off", **error.fields())
+            # a writer holds the lock for long: retried at the next acknowledgement
+            _log.warning("pruning postponed", **error.fields())
         metrics.PRUNED.labels(self._source).inc(deleted)
         fail_point("turso.pruned")
 
@@ -361,6 +370,6 @@ class TursoStream:
 
 
 def _size(rows: list[tuple[Any, ...]]) -> int:
-    """About how much they are: of every tenth row, for a poll's limit."""
+    """Return the approximate size of the rows, from every tenth row, for the limit of a poll."""
     sample = rows[::10]
     return len(rows) * sum(len(row[6] or b"") + len(row[7] or b"") + 64 for row in sample) // max(1, len(sample))

@@ -1,12 +1,12 @@
-"""The tables as they are at the place in the log that is read. Does no I/O: the log's own words move them on.
+"""The definitions of the tables at the current position in the log. No I/O: the log's schema rows update them.
 
-Rows of `sqlite_schema` in the log say what becomes of tables, but not all of it: Turso writes none for a rename, and
-a connection that does not capture writes none at all. So now and then, at the log's end, the tables are held against
-what the database says of itself: by their texts, and by where they lie in the file, which tells two tables apart that
-have swapped their names. A table of which something is found so is stale: what became of its rows is in no log.
+Rows of `sqlite_schema` in the log record schema changes, but not all: Turso writes none for a rename, and a connection
+that does not capture writes none at all. So periodically, at the end of the log, the tables are compared with the
+database's schema: by their CREATE statements ("texts"), and by their locations in the file ("places"), which
+distinguish two tables that have swapped their names. A table that differs is stale: the changes of its rows are not in
+the log.
 
-What a table was at a place is remembered beside the position (a note for each table), because the database only tells
-what it is now.
+The text of each table by position is stored in a note, because the database only has the current one.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _DROPPED = "dropped/"
 
 _log = structlog.get_logger()
 
-#: between two things that are found at one end of the log there is room for so many copies to become readable
+#: distance of the orders of two findings at the same end of the log, for copies that become readable in between
 FOUND_STEP = 1 << 16
 
-#: where a table is in the file: the rowid of its line in `sqlite_schema`, and its first page
+#: location of a table in the file: the rowid of its row in `sqlite_schema`, and its root page
 Place = tuple[int, int]
 
 
-#: (place from which a text counts, the text or that there is no such table)
+#: (change id from which on a text is valid, the text; None: the table does not exist)
 History = list[tuple[int, str | None]]
 
 
 def _counting(history: History, at: int) -> History:
-    """What is still needed by one who reads on behind `at`: the text that counts there, and all later ones."""
+    """Return the part of a history that a reader after `at` needs: the text valid at `at`, and all later ones."""
     first = max((n for n, (since, _) in enumerate(history) if since <= at), default=0)
     return history[first:]
 
@@ -55,29 +55,29 @@ class Tables:
         self._source = source
         self._definitions = definitions
         self._maker = maker
-        #: name → the text that counts now, of every table that is not the engine's
+        #: name → current text, of every table but the engine's
         self._texts: dict[str, str] = {}
-        #: as notes have them: a note may be durable before the position that is behind it
+        #: as in the notes: a note may be durable before the position after it
         self._histories: dict[str, History] = {}
         #: by name; None: not captured
         self.captured: dict[str, Captured | None] = {}
-        #: each table's last version
+        #: the last version of each table
         self.seen: dict[str, TableSchema] = SeenVersions()
-        #: to be remembered with the next position
+        #: notes to store with the next position
         self.notes: dict[str, bytes] = {}
-        #: a row of the schema did not say what it was about
+        #: a schema row in the log did not identify its table: the database must be checked
         self.is_unsure = False
         self._places: dict[str, Place] = {}
         self._remade: dict[str, int | None] = {}
-        #: columns that a table once had: one of that name has no values of then
+        #: columns that were dropped: a new column of the same name does not have the old values
         self._dropped: dict[str, set[str]] = {}
-        #: what one look finds has one order
+        #: the order of all findings of one poll
         self._found_in_poll: Order | None = None
-        #: tables whose rows came or went, or were rewritten, without changes in the log, at or before this order
+        #: tables whose rows were added, deleted or rewritten without changes in the log, at or before the order
         self.stale = StaleTables(source, {})
 
     def begin(self, texts: Mapping[str, str], at: int, places: Mapping[str, Place] | None = None) -> None:
-        """As the database has them where capture begins."""
+        """Set the tables of the database at the start of capture."""
         for name, sql in texts.items():
             self._set(name, sql, at)
         self._learn(places or {})
@@ -89,22 +89,26 @@ class Tables:
                 self.notes[_PLACE + name] = json.dumps(place).encode()
 
     def mark_stale(self, name: str, change_id: int, reason: str, *, at_end: bool = False) -> None:
-        """Its state is not known from the log: a copy that was planned before this change is not right; `at_end`: nor
-        is one that was planned after it, up to now."""
+        """Mark a table as stale: a copy that was planned before this change is invalid.
+
+        `at_end`: so is a copy that was planned after it, up to now.
+        """
         full_name = f"{NAMESPACE}.{name}"
         order = self.found_order(change_id) if at_end else Order(change_id, COMMIT_MINOR)
         if is_internal(name) or name == self._config.cdc_table or not self._config.wants(full_name):
             return
         if not self._config.copy_tables:
-            # there is no copy that could be wrong, and none is to be made
+            # there is no copy to invalidate, and none is configured
             _log.warning("rows changed without changes in the log", source=self._source, table=full_name, why=reason)
             return
         self.stale.add(full_name, order, reason)
         self.notes |= self.stale.notes()
 
     def found_order(self, end: int) -> Order:
-        """For what is found at the log's end, and is in no log: after all copies that were planned there before, and
-        below the next commit. The mark is moved there, for as long as the log does not move it itself."""
+        """Return the order of a finding at the end of the log: after all copies planned there, below the next commit.
+
+        It is also the mark, until the log advances.
+        """
         last = max((s.order for s in self.stale.found.values() if s.order.major == end + 1), default=None)
         before = 0 if last is None else last.minor
         if self._found_in_poll is not None and self._found_in_poll.major == end + 1:
@@ -117,34 +121,34 @@ class Tables:
             self.mark_stale(name, change_id, reason, at_end=True)
 
     def mark_at(self, end: int) -> Order:
-        """The mark of a log that was read up to `end`."""
+        """Return the mark of a log that was read up to `end`."""
         found = [stale.order for stale in self.stale.found.values()]
         here = [order for order in found if order.major == end + 1 and order.minor < COMMIT_MINOR]
         return max(here, default=Order.mark(end))
 
     def captured_names(self) -> list[str]:
-        """As the database calls them, of those that are captured now."""
+        """Return the names of the captured tables in the database, without namespace."""
         return [n for n in self._texts if n != self._config.cdc_table and self._config.wants(f"{NAMESPACE}.{n}")]
 
     def known(self) -> tuple[Mapping[str, str], Mapping[str, Place]]:
-        """Texts and places of all tables but the engine's, where the log was read to."""
+        """Return texts and places of all tables but the engine's, at the position up to which the log was read."""
         return self._texts, self._places
 
     def text(self, name: str) -> str | None:
         return self._texts.get(name)
 
     def since(self, name: str) -> int:
-        """The change from which on its text counts."""
+        """Return the change id from which on the table's text is valid."""
         history = self._histories.get(name)
         return history[-1][0] if history else 0
 
     def take_remade(self) -> dict[str, int | None]:
-        """Tables that were made by the log since this was asked last, and where; None: dropped, or made otherwise."""
+        """Return the tables created since the last call → change id; None: dropped, or created without the log."""
         found, self._remade = self._remade, {}
         return found
 
     def name_of(self, name: str) -> str:
-        """The log has names as statements wrote them, in capitals or not; a table has one name."""
+        """Return the table's own name: the log has names as written in the statement, in upper or lower case."""
         if name in self._texts:
             return name
         folded = name.lower()
@@ -162,22 +166,22 @@ class Tables:
                 self._dropped[note.removeprefix(_DROPPED)] = set(json.loads(value))
             elif note.startswith(_NOTE):
                 name = note.removeprefix(_NOTE)
-                # what lies behind the position is read again
+                # changes after the position are read again
                 history = [(since, sql) for since, sql in json.loads(value) if since <= at][-1:]
                 self._histories[name] = history
                 if history and history[0][1] is not None:
                     self._texts[name] = history[0][1]
 
     def passed(self, at: int) -> None:
-        """Everything up to here is durable, with the position."""
+        """Everything up to `at` is durable, with the position."""
         for name, history in self._histories.items():
             if len(history) > 1:
                 self._histories[name] = _counting(history, at)
 
-    # -- looked up by the log ----------------------------------------------------------------------------
+    # -- lookup ------------------------------------------------------------------------------------------
 
     def find(self, name: str) -> Captured | None:
-        """The table that a change is of; made when the first change of it comes. KeyError: nobody has told of it."""
+        """Return the table of a change, None if it is not captured. KeyError: the table is unknown."""
         known = self.name_of(name)
         if is_internal(known) or known == self._config.cdc_table or not self._config.wants(f"{NAMESPACE}.{known}"):
             found = None
@@ -196,7 +200,7 @@ class Tables:
         self.seen[definition.full_name] = made.table
         return made
 
-    # -- moved on ----------------------------------------------------------------------------------------
+    # -- schema changes ----------------------------------------------------------------------------------
 
     def define(self, name: str, sql: str, change_id: int, place: Place | None = None) -> None:
         if place is not None and not is_internal(name):
@@ -208,12 +212,12 @@ class Tables:
         if before is not None:
             self._altered(name, before, sql, change_id)
         if self._config.wants(f"main.{name}") and name != self._config.cdc_table:
-            # a new version begins here, also if no row of it comes for long: it may have to be copied
+            # a new version begins here, even if no row of it follows for long: the table may have to be copied
             self.find(name)
 
     def _altered(self, name: str, before: str, sql: str, change_id: int) -> None:
-        """Rows that were not written since would show wrong values: of a column that came with a default, of one that
-        has another name now, or of one that was dropped and is added again."""
+        """Mark the table as stale if existing rows would have wrong values: if a column was added with a default,
+        renamed, or dropped and added again."""
         if not self._config.wants(f"{NAMESPACE}.{name}"):
             return
         was, now = ({c.name: c for c in self._definitions.definition(name, text).cells} for text in (before, sql))
@@ -222,9 +226,9 @@ class Tables:
         if added and lost:
             self.mark_stale(name, change_id, f"columns were renamed: {', '.join(sorted(lost))}")
         elif again := sorted(gone & added):
-            self.mark_stale(name, change_id, f"columns of these names were dropped before: {', '.join(again)}")
+            self.mark_stale(name, change_id, f"columns were dropped and added again: {', '.join(again)}")
         elif filled := sorted(column for column in added if now[column].is_filled):
-            self.mark_stale(name, change_id, f"columns came with values for old rows: {', '.join(filled)}")
+            self.mark_stale(name, change_id, f"columns were added with values for old rows: {', '.join(filled)}")
         if lost - gone:
             self._dropped[name] = gone | lost
             self.notes[_DROPPED + name] = json.dumps(sorted(self._dropped[name])).encode()
@@ -247,7 +251,7 @@ class Tables:
             self._texts[name] = sql
 
     def drop(self, name: str, change_id: int) -> Captured | None:
-        """What its rows were captured as, for the change that says that they are gone."""
+        """Remove the table; returns its last version, for the truncate change, or None."""
         if name not in self._texts:
             return None
         last = self.captured.get(name) or self.find(name)
@@ -255,18 +259,18 @@ class Tables:
         return last
 
     def named_by(self, rowid: int) -> str | None:
-        """The table whose line in `sqlite_schema` has this rowid, if that is known."""
+        """Return the table whose row in `sqlite_schema` has this rowid, if it is known."""
         return next((name for name, place in self._places.items() if place[0] == rowid), None)
 
     def adopt(
         self, texts: Mapping[str, str], change_id: int, places: Mapping[str, Place] | None = None
     ) -> None:  # fmt: skip
-        """At the log's end, from the database itself."""
+        """Adopt the database's schema at the end of the log; tables that differ are stale."""
         places = places or {}
         for name, sql in texts.items():
             known = self._places.get(name)
             if self._texts.get(name) != sql:
-                why = "it was made, altered or renamed without a change in the log"
+                why = "it was created, altered or renamed without a change in the log"
                 self.mark_stale(name, change_id, why, at_end=True)
                 self.define(name, sql, change_id)
             elif known is not None and places.get(name, known) != known:
@@ -279,17 +283,20 @@ class Tables:
         self.is_unsure = False
 
     def adopt_unknown(self, name: str, texts: Mapping[str, str], change_id: int) -> Captured | None:
-        """A change of a table that the log has not told of. KeyError: nor does the database."""
+        """Adopt a table that is not in the log, for a change of it. KeyError: it is not in the database either."""
         known = name if name in texts else next((n for n in texts if n.lower() == name.lower()), name)
-        self.mark_stale(known, change_id, "it was made or renamed without a change in the log")
+        self.mark_stale(known, change_id, "it was created or renamed without a change in the log")
         self.define(known, texts[known], change_id)
         return self.captured.get(name) or self.find(name)
 
     def adopt_wider(
         self, name: str, texts: Mapping[str, str], places: Mapping[str, Place], change_id: int, width: int
     ) -> Captured | None:  # fmt: skip
-        """A row has other columns than its table: some were added without a change in the log, or another table has its
-        name now, if the database has them so."""
+        """Adopt the database's columns of a table, for a row that does not fit the known ones.
+
+        Columns were added without a change in the log, or another table has the name now. Returns None if the
+        database's columns do not fit the row either.
+        """
         known = self.name_of(name)
         sql = texts.get(known)
         if sql is None or known not in self._texts:
@@ -312,20 +319,20 @@ class Tables:
 
 def missing_table(name: str, source: str, change_id: int) -> LogUnknownError:
     return LogUnknownError(
-        f"a change of main.{name}, of which neither the log nor the database tells",
+        f"a change of main.{name}, which is neither in the log nor in the database",
         source=source,
         thread=1,
         position=str(change_id),
-        hint="it was made by a connection that does not capture, and dropped since: leave it out of `tables`",
+        hint="it was created by a connection that does not capture, and dropped since: remove it from `tables`",
     )
 
 
 def check_tables(texts: Mapping[str, str], definitions: Definitions, config: TursoConfig) -> Iterable[tuple[str, str]]:
-    """What is wrong with the tables that the config names, each with what to do."""
+    """Yield the problems of the configured tables, each with its fix."""
     names = {f"main.{name}": name for name in texts if name != config.cdc_table}
     for wanted in config.tables:
         if not wanted.endswith(".*") and wanted not in names:
-            yield f"no such table: {wanted}", "tables are by `main.table`, as sqlite_schema writes them"
+            yield f"no such table: {wanted}", "tables are written as `main.table`, with the name in sqlite_schema"
     for full_name, name in names.items():
         if config.wants(full_name):
             wrong = problem(definitions.definition(name, texts[name]), config)

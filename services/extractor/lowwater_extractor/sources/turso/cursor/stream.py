@@ -1,8 +1,8 @@
-"""The mode `incremental` of the kind `turso`: rows by cursor columns, by plain SELECTs. Nobody need capture.
+"""The mode `incremental` of the kind `turso`: reads rows by cursor columns with SELECTs; the writers need not capture.
 
-A table is read in the order (primary, secondary). Rows with a null in the primary lie before all others and come once;
-a null in the secondary lies behind all its values. A bound is the values as JSON: they are bound as parameters, and
-compared by the engine, in whose order numbers lie before texts.
+A table is read in the order (primary, secondary). Rows with a null in the primary are before all others and are read
+once; a null in the secondary is after all its values. A bound is the values as JSON: they are bound as parameters and
+compared by the engine, which orders numbers before texts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lowwater_extractor.sources.turso.wire.rows import published_value
 
 FETCH_ROWS = 2_000
 
-#: a condition and what is bound in it
+#: a condition and its parameters
 Condition = tuple[str, list[Any]]
 
 
@@ -84,7 +84,10 @@ def in_range(table: Cursored, wanted: Range) -> Condition:
 
 
 def lowered(table: Cursored, after: Bound) -> Any:
-    """A bound so far down that what came late lies above it: numbers by the number, times by its seconds."""
+    """Return the primary value lowered by the overlap, so that rows committed late are above it.
+
+    SourceError: the value is neither a number nor an ISO time.
+    """
     value = _values(after)[0]
     if isinstance(value, int | float):
         return value - table.cursor.overlap
@@ -93,9 +96,9 @@ def lowered(table: Cursored, after: Bound) -> Any:
     except (TypeError, ValueError) as error:
         raise SourceError(
             f"{table.name}: an overlap of {table.cursor.primary}, which is neither a number nor an ISO time",
-            hint="take the overlap out, or another cursor",
+            hint="remove the overlap, or use another cursor",
         ) from error
-    # in the form that the column has; without its fraction and zone it lies below every time of that second
+    # in the format of the column; without fraction and zone it is below every time of that second
     return moved.replace(tzinfo=None, microsecond=0).isoformat(sep="T" if "T" in value else " ")
 
 
@@ -112,9 +115,7 @@ def _values(bound: Bound) -> list[Any]:
 
 def _bound(table: Cursored, row: tuple[Any, ...]) -> Bound:
     if any(isinstance(value, bytes) for value in row):
-        raise SourceError(
-            f"{table.name}: a blob in a cursor column", hint="take a column of numbers or texts for a cursor"
-        )
+        raise SourceError(f"{table.name}: a blob in a cursor column", hint="use a column of numbers or texts as cursor")
     return tuple(None if value is None else json.dumps(value, ensure_ascii=False) for value in row)
 
 
@@ -122,7 +123,7 @@ def _bound(table: Cursored, row: tuple[Any, ...]) -> Bound:
 
 
 class CursorReader:
-    """Under one view of the database for all tables."""
+    """The `Reader` of a file: all tables are read under one view of the database."""
 
     def __init__(
         self, config: TursoConfig, source: str, database: Database, tables: list[Cursored], encoders: Encoders
@@ -156,11 +157,11 @@ class CursorReader:
 
     def rows(self, ranges: Mapping[str, Range], at_us: int) -> Iterator[list[bytes]]:
         self._begin()
-        # as the view shows them: a version begins with the sync that has its rows
+        # the definitions in the view: a new version begins with the sync that reads its rows
         found = {table.name: table for table in find_cursored(self._database, self._config, self._source)}
         for name, wanted in ranges.items():
             if name not in found or found[name].cursor != self._tables[name].cursor:
-                raise SourceLostError(f"{name} was altered: it is looked at anew", source=self._source, thread=1)
+                raise SourceLostError(f"{name} was altered: it is read again", source=self._source, thread=1)
             yield from self._table_rows(found[name], wanted, at_us)
         self._database.check_shared()
 
@@ -195,7 +196,7 @@ class CursorReader:
                     f"{table.name}.{cell.name}: {error} in a column that is published as {cell.type}",
                     source=self._source,
                     thread=1,
-                    hint=f"SQLite lets it in: set types: {{{table.name}.{cell.name}: any}}",
+                    hint=f"SQLite accepts it: set types: {{{table.name}.{cell.name}: any}}",
                 ) from error
         return found
 
@@ -217,11 +218,11 @@ def pace(config: TursoConfig) -> Pace:
     return Pace(config.poll_seconds, config.settle_seconds, config.spill_bytes_max, config.spill_directory)
 
 
-# -- what they must have ---------------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------------
 
 
 def find_cursored(database: Database, config: TursoConfig, source: str) -> list[Cursored]:
-    """Those that have all that they must have."""
+    """Return the configured tables that can be read by a cursor."""
     found = catalogue.definitions_of(database, config, source)
     return [_cursored(d, config.cursors[d.full_name], source) for d in found if not _wrong(d, config)]
 
@@ -244,19 +245,19 @@ def _wrong(definition: Definition, config: TursoConfig) -> tuple[str, str] | Non
     if unknown := unknown_columns(cursor, names):
         return f"{name} has no column {', '.join(unknown)}", f"columns of {name}: {', '.join(names)}"
     if not (cursor.key or definition.key) and config.without_key == "refuse":
-        return f"{name} has no key", f"say what names a row: cursors: {{{name}: {{key: [id], …}}}}"
+        return f"{name} has no key", f"configure a key: cursors: {{{name}: {{key: [id], …}}}}"
     return None
 
 
 def check_cursors(database: Database, config: TursoConfig, source: str) -> Iterator[Check]:
     found = catalogue.definitions_of(database, config, source)
-    yield check_tables(config, {definition.full_name for definition in found}, "tables are by `main.table`")
+    yield check_tables(config, {definition.full_name for definition in found}, "tables are written as `main.table`")
     wrong = [problem for definition in found if (problem := _wrong(definition, config))]
     what = "; ".join(what for what, _ in wrong) or f"{len(found)} cursors"
     yield Check("cursors", not wrong, what, wrong[0][1] if wrong else "")
 
 
 def tables_to_read(database: Database, config: TursoConfig, source: str) -> list[Cursored]:
-    """All that the config names; raises where one cannot be read by its cursor."""
+    """Return all configured tables. StartRefusedError: a table cannot be read by its cursor."""
     refuse_bad(check_cursors(database, config, source), source)
     return find_cursored(database, config, source)

@@ -1,1 +1,1 @@
-"""The schema of a database file, and what becomes of it."""
+"""The schema of a database file and its changes."""

@@ -1,4 +1,4 @@
-"""What a table is, from the text that `sqlite_schema` keeps of it. The engine itself reads it, in memory."""
+"""Table definitions, from the CREATE statement in `sqlite_schema`, which the engine parses in a database in memory."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from lowwater.codec.table import Column, TableSchema, Type
 from lowwater.errors import LogUnknownError
 
 NAMESPACE = "main"
-#: the key of a table that has none of its own, where the config wants that
+#: the key of a table without one, if configured
 ROWID = "rowid"
-#: so that no text is refused which a writer's connection took
+#: so that every statement that a writer's connection accepted is accepted here
 _FEATURES = "custom_types,generated_columns,strict,views,without_rowid"
 _ENGINES = ("turso_cdc", "turso_cdc_version")
 _DESCENDING = re.compile(r"PRIMARY\s+KEY\s+DESC\b", re.IGNORECASE)
 
 
 class CellType(StrEnum):
-    """What a column's values are published as. SQLite lets every value into most columns: one that does not fit stops
-    the source, but for `any`, which takes them all."""
+    """The type with which a column is published. Most SQLite columns accept values of every type: a value that does not
+    fit stops the source, except for `any`, which holds all."""
 
     INTEGER = "integer"
     REAL = "real"
     TEXT = "text"
     BLOB = "blob"
-    #: JSON: a number, a text, or an object that says what it is
+    #: JSON: a number, a text, or an object that contains the type
     ANY = "any"
 
 
@@ -45,7 +45,7 @@ _PUBLISHED: dict[CellType, Type] = {
 
 
 def affinity(declared: str) -> CellType:
-    """SQLite's own rule; what it calls NUMERIC holds integers, reals and texts alike, and no type holds anything."""
+    """Apply SQLite's affinity rules. NUMERIC columns, and columns without a type, are published as `any`."""
     name = declared.upper()
     if "INT" in name:
         return CellType.INTEGER
@@ -62,19 +62,19 @@ def affinity(declared: str) -> CellType:
 class Cell:
     name: str
     type: CellType
-    #: rows that are older than the column have a value in it
+    #: rows older than the column have a value in it
     is_filled: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A table as a text of `sqlite_schema` has it."""
+    """A table, as defined by a CREATE statement of `sqlite_schema`."""
 
     name: str
-    #: as records have them: generated columns are not stored
+    #: the columns of a record; generated columns are not stored
     cells: tuple[Cell, ...]
     key: tuple[str, ...]
-    #: the column that is the rowid, or nothing
+    #: the column that is an alias of the rowid, or empty
     alias: str
     has_rowid: bool
 
@@ -83,7 +83,7 @@ class Definition:
         return f"{NAMESPACE}.{self.name}"
 
     def schema(self, source: str, *, keys_only: bool = False) -> TableSchema:
-        """Without a version; a table without a key is known by its rowid."""
+        """Return the table without a version number; a table without a key gets its rowid as key."""
         cells = [Column(cell.name, _PUBLISHED[cell.type]) for cell in self.cells]
         key = self.key
         if not key:
@@ -94,7 +94,7 @@ class Definition:
 
 
 class Definitions:
-    """Reads texts; `types`: `main.table.column` → what the config wants it to be."""
+    """Parses CREATE statements; `wanted`: `main.table.column` → configured type."""
 
     def __init__(self, source: str, wanted: Mapping[str, CellType]) -> None:
         self._source = source
@@ -116,7 +116,7 @@ class Definitions:
             ask(f"DROP TABLE {quoted(name)}").fetchall()
         except turso.Error as error:
             raise LogUnknownError(
-                f"the text of table {name} cannot be read: {error}",
+                f"the CREATE statement of table {name} cannot be read: {error}",
                 source=self._source,
                 thread=1,
                 hint="is the writer's Turso newer than lowwater's? update pyturso, then restart the source",
@@ -138,12 +138,12 @@ class Definitions:
 
 
 def quoted(name: str) -> str:
-    """An identifier, whatever it is made of. The engine has no other way to be told one."""
+    """Return a quoted identifier; identifiers cannot be bound as parameters."""
     if "\x00" in name:
         raise ValueError("a name with a zero byte")
     return '"' + name.replace('"', '""') + '"'
 
 
 def is_internal(name: str) -> bool:
-    """Of the engine: never captured."""
+    """Return whether a table belongs to the engine; such tables are never captured."""
     return name in _ENGINES or name.startswith(("sqlite_", "__turso_internal", "turso_sync_"))

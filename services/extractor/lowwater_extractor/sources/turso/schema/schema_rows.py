@@ -1,4 +1,4 @@
-"""Lines of `sqlite_schema`, as the log has them: what becomes of a table."""
+"""Rows of `sqlite_schema` in the log, which record schema changes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from lowwater_extractor.sources.turso.wire.record import decode
 
 
 def schema_line(record: bytes) -> list[Any]:
-    """Of `sqlite_schema`: type, name, table, first page, text."""
+    """Decode a row of `sqlite_schema`: type, name, table, root page, CREATE statement."""
     try:
         found = decode(record)
     except UnicodeDecodeError as error:
         raise LogUnknownError(
-            "a line of sqlite_schema that is not UTF-8", hint="rename the table: no reader of the lake could name it"
+            "a row of sqlite_schema that is not UTF-8", hint="rename the table: the lake needs UTF-8 names"
         ) from error
     if len(found) != 5:
         raise LogUnknownError(
-            f"a line of sqlite_schema with {len(found)} values", hint="is the writer's Turso newer? update lowwater"
+            f"a row of sqlite_schema with {len(found)} values", hint="is the writer's Turso newer? update lowwater"
         )
     return found
 
 
 def table_of(values: list[Any] | None) -> tuple[str, str, int] | None:
-    """Name, text and first page, if a row of `sqlite_schema` is of a table."""
+    """Return name, CREATE statement and root page if a row of `sqlite_schema` is of a table, else None."""
     if values is None or values[0] != "table" or values[4] is None:
         return None
     return str(values[1]), str(values[4]), int(values[3] or 0)

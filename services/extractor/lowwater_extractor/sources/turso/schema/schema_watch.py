@@ -1,9 +1,9 @@
-"""Whether all that was done to the schema is known.
+"""Detects schema changes that are not in the log.
 
-Turso's log has no rename in it, and nothing that a connection does which does not capture. What is other than before is
-seen in `sqlite_schema` itself. What was done and undone is not: two tables that swap names and swap them back have
-had each other's changes meanwhile. But the file counts every statement of that kind (`schema_version`): if there were
-more of them than the log and the differences account for, nobody knows what became of which table.
+Turso's log does not contain renames, nor statements of connections that do not capture. Their results are visible in
+`sqlite_schema`, unless they were undone: two tables that swapped names and swapped them back had each other's changes
+in the meantime. But the file counts every DDL statement (`schema_version`): if there were more than the log and the
+differences account for, it is unknown which tables were changed.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from lowwater_extractor.sources.turso.schema.unlogged import Line, unlogged_chan
 from lowwater_extractor.sources.turso.tables import SCHEMA, Tables
 
 NOTE = "schema"
-_WHY = "the schema was changed more often than the log tells: tables may have had one another's names"
+_WHY = "there were more schema changes than the log contains: tables may have swapped their names"
 
 
 class SchemaWatch:
-    """What is asked here is asked inside of a view, at the log's end."""
+    """Methods that query the database must be called in a view, at the end of the log."""
 
     def __init__(self, database: Database, cdc_table: str) -> None:
         self._database = database
         self._cdc = quoted(cdc_table)
         self._version: int | None = None
-        #: up to this change the log is known to account for it
+        #: the log up to this change accounts for `_version`
         self._at = 0
-        #: every line of `sqlite_schema`, as a checksum
+        #: type and name → checksum of every row of `sqlite_schema`
         self._lines: dict[str, int] = {}
-        #: what was found for a version that is not accounted for yet
+        #: result of `unlogged` for `_unlogged_version`
         self._unlogged: set[str] = set()
         self._unlogged_version: int | None = None
 
@@ -44,7 +44,7 @@ class SchemaWatch:
             self._version, self._at, self._lines = json.loads(note)
 
     def is_changed(self, at: int) -> bool:
-        """Since `look`; if it is not, `at` is where the log accounts for it."""
+        """Return whether the schema has changed since `look`; if not, the log up to `at` accounts for it."""
         ((version,),) = self._database.ask("PRAGMA schema_version")
         if version != self._version:
             return True
@@ -52,7 +52,7 @@ class SchemaWatch:
         return False
 
     def look(self, tables: Tables, at: int) -> bytes:
-        """Marks what is stale; a note of how the schema is now."""
+        """Mark stale tables; returns a note of the current schema."""
         ((version,),) = self._database.ask("PRAGMA schema_version")
         rows = self._database.ask("SELECT type, name, rowid, rootpage, sql FROM sqlite_schema")
         lines = {f"{row[0]} {row[1]}": zlib.crc32(repr(tuple(row)).encode()) for row in rows}
@@ -64,9 +64,9 @@ class SchemaWatch:
         return json.dumps([version, at, lines]).encode()
 
     def unlogged(self, tables: Tables, read_to: int) -> set[str]:
-        """Tables that were changed without the log, while some of it is not read yet; all, if nobody knows which.
+        """Return the tables that were changed without the log, before the log is read to its end; all if unknown.
 
-        The log behind `read_to` is looked through once for each version of the schema.
+        The log after `read_to` is searched once for each version of the schema.
         """
         ((version,),) = self._database.ask("PRAGMA schema_version")
         if version != self._unlogged_version:
@@ -82,13 +82,13 @@ class SchemaWatch:
         return self._unlogged
 
     def _differences(self, lines: Mapping[str, int]) -> int:
-        """Statements that the lines which are other than before take at most; one more where names were swapped."""
+        """Return the maximum number of statements that the changed rows account for; one more for swapped names."""
         changed = [name for name in lines.keys() | self._lines.keys() if lines.get(name) != self._lines.get(name)]
         stayed = sum(name in lines and name in self._lines and name.startswith("table ") for name in changed)
         return len(changed) + (stayed > 1)
 
     def _is_log_whole(self, at: int) -> bool:
-        """Some of it may have been pruned."""
+        """Return whether the log since the last `look` is complete, and not pruned."""
         ((first,),) = self._database.ask(f"SELECT min(change_id) FROM {self._cdc}")
         return self._at >= at or (first is not None and first <= self._at + 1)
 

@@ -1,10 +1,10 @@
-"""Changes of tables that are not in the log, found before all of the log is read. Decides only, does no I/O."""
+"""Finds schema changes that are not in the log, before the log is read to its end. Decisions only, no I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-#: a table's name and text, as a row of `sqlite_schema` in the log has them
+#: name and CREATE statement of a table in a row of `sqlite_schema` in the log
 Line = tuple[str, str]
 
 
@@ -13,10 +13,11 @@ def unlogged_changes(
     ahead: Iterable[tuple[Line | None, Line | None]],
     now: tuple[Mapping[str, str], Mapping[str, tuple[int, int]]],
 ) -> set[str]:
-    """Names of tables that would not be what they are now if only the log had changed them.
+    """Return the tables whose current state is not the result of the log.
 
-    `known`: texts and places where the log was read to; `ahead`: what the rest of the log says of tables, before and
-    after; `now`: texts and places in the database. Where a table lies in the file counts if the log does not name it.
+    `known`: texts and places at the position up to which the log was read; `ahead`: schema changes in the rest of the
+    log (before, after); `now`: texts and places in the database. The place of a table is compared only if the rest of
+    the log does not name it.
     """
     expected = dict(known[0])
     named: set[str] = set()

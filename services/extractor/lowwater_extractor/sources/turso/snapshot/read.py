@@ -1,4 +1,4 @@
-"""A chunk's rows as Arrow: the same values that the stream gives for the same rows, whole columns at a time."""
+"""Reads a chunk's rows as Arrow, by columns, with the same values as the stream has for the same rows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from lowwater_extractor.sources.turso.schema.definitions import CellType, Defini
 from lowwater_extractor.sources.turso.snapshot.view import Bounds
 from lowwater_extractor.sources.turso.wire.rows import published_value
 
-#: rows that are handed over together
+#: rows of a record batch
 BATCH_ROWS = 1 << 14
-#: rows that are Python's at a time: few enough for its collector not to look through them, and for the cores' caches
+#: rows converted at a time: few enough not to trigger the garbage collector, and to fit the CPU caches
 STEP_ROWS = 512
 
 Convert = Callable[[Any], Any]
@@ -40,7 +40,9 @@ def read_chunk(
         _wait_for_low(database, config, source, chunk)
         if catalogue.texts(database).get(bounds.table) != bounds.sql:
             raise SnapshotGoneError(
-                f"{chunk.table} was altered since its copy was planned", source=source, hint="a new plan comes"
+                f"{chunk.table} was altered since its copy was planned",
+                source=source,
+                hint="the copy is planned again automatically",
             )
         definition = Definitions(source, config.types).definition(bounds.table, bounds.sql)
         yield from _batches(database, source, definition, bounds, avro, rules)
@@ -49,10 +51,11 @@ def read_chunk(
 
 
 def _wait_for_low(database: Database, config: TursoConfig, source: str, chunk: Chunk) -> None:
-    """Rows must not be older than `low`, and a connection may be behind for a moment: see `connect_anew`."""
+    """Wait until the connection sees `low`: rows must not be older, and a connection may briefly see older pages (see
+    `connect_anew`). LogGapError: it does not."""
     if config.mode != "cdc":
         return
-    # what is no COMMIT of the file's own, but the end of a copy, lies just behind one
+    # an order below COMMIT_MINOR is not a COMMIT of the file: it is directly after one
     low, until = chunk.low.major - (chunk.low.minor < COMMIT_MINOR), time.monotonic() + DOUBT_SECONDS
     asked = f"SELECT max(change_id) FROM {quoted(config.cdc_table)}"
     while low > 0 and (database.ask(asked)[0][0] or 0) < low:
@@ -76,7 +79,7 @@ def _batches(
         raise SnapshotGoneError(
             f"{definition.full_name} is published with other columns than its copy was planned with",
             source=source,
-            hint="a new plan comes",
+            hint="the copy is planned again automatically",
         )
     with named_errors(source, f"read {definition.full_name}"):
         found = database.select(_query(definition, bounds, reads), _parameters(bounds))
@@ -95,7 +98,7 @@ def _steps(found: Select, definition: Definition, reads: list[Read], schema: pa.
         yield [_array(definition, read, column, field) for read, column, field in columns]
 
 
-#: by the type of the lake's column: those of SQLite's values that are the same
+#: type of the lake's column → types of SQLite values that it accepts
 _TAKEN: dict[str, frozenset[type]] = {
     "int64": frozenset({int, type(None)}),
     "double": frozenset({float, int, type(None)}),
@@ -103,7 +106,7 @@ _TAKEN: dict[str, frozenset[type]] = {
     "binary": frozenset({bytes, type(None)}),
 }
 
-#: a published column: its name, what is asked for, and what becomes of each value
+#: a published column: its name, the selected expression, and the conversion of each value
 Read = tuple[str, str, Convert | None]
 
 
@@ -143,16 +146,16 @@ def _parameters(bounds: Bounds) -> tuple[int, ...]:
 
 
 def _array(definition: Definition, read: Read, column: tuple[Any, ...], field: pa.Field) -> pa.Array:
-    """Nothing is bent to fit: an integer is no text, and a text is no integer."""
+    """Return a column as an Arrow array. CodecError: a value of another type; values are not converted."""
     name, _, convert = read
     try:
         if convert is None and not _TAKEN[str(field.type)].issuperset(map(type, column)):
-            # Arrow would take a blob for a text, and a text for a blob
+            # Arrow would accept a blob as a text, and a text as a blob
             raise TypeError("another type than the column's")
         return pa.array(column if convert is None else [convert(value) for value in column], field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        # the value itself stays out of the message
+        # the message does not contain the value
         raise CodecError(
             f"{definition.full_name}.{name} ({field.type}): a value that does not fit its type",
-            hint=f"SQLite lets it in: set types: {{{definition.full_name}.{name}: any}}, and it is published as JSON",
+            hint=f"SQLite accepts it: set types: {{{definition.full_name}.{name}: any}} to publish it as JSON",
         ) from error

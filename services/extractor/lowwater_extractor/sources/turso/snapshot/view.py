@@ -1,7 +1,7 @@
-"""What copies are planned by. A file has no snapshot that several processes share: a chunk holds what is there when it
-is read, and the changes since lie over it.
+"""Plans copies. A file has no snapshot that several processes can share: a chunk contains the rows as of the time at
+which it is read, and later changes replace them.
 
-Chunks are ranges of the rowid, by which a table's file is sorted.
+Chunks are ranges of the rowid, by which the table's B-tree is sorted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _KEEP_SECONDS = 2.0
 
 
 class Bounds(NamedTuple):
-    """Rows of a table whose rowid lies above `after`, up to and including `to`; None: all on that side."""
+    """Rows of a table whose rowid is above `after`, up to and including `to`; None: no bound."""
 
     table: str
-    #: as the table was planned: a chunk of one that was altered since is not read
+    #: CREATE statement at the time of the plan: chunks of a table that was altered since are not read
     sql: str
     after: int | None
     to: int | None
@@ -40,15 +40,15 @@ class Bounds(NamedTuple):
 
 
 def ranges(first: int, last: int, count: int, chunk_rows: int) -> list[tuple[int | None, int | None]]:
-    """As many as it takes for chunks of about `chunk_rows`, if rowids are spread evenly."""
+    """Return ranges of about `chunk_rows` rows each, if rowids are evenly distributed."""
     pieces = max(1, min(-(-count // chunk_rows), last - first + 1))
     cuts = [first + (last - first + 1) * n // pieces - 1 for n in range(1, pieces)]
     edges = [None, *cuts, None]
     return list(pairwise(edges))
 
 
-class FileView:
-    """`tables`: full names of those that are to be planned."""
+class SnapshotView:
+    """The `TableView` of a file. `tables`: full names of the tables to plan."""
 
     def __init__(self, config: TursoConfig, source: str, tables: Sequence[str]) -> None:
         self._config = config
@@ -70,7 +70,7 @@ class FileView:
     def _plan(self, full_name: str, sql: str | None) -> PlannedTable:
         name = full_name.removeprefix(f"{NAMESPACE}.")
         if sql is None:
-            # dropped since, or never there: the others are copied all the same
+            # dropped, or it never existed: the other tables are still copied
             return PlannedTable(TableSchema(self._source, NAMESPACE, name, 0, (), ()), None, [])
         definition = self._definitions.definition(name, sql)
         self._planned[full_name] = sql
@@ -80,7 +80,7 @@ class FileView:
         return PlannedTable(definition.schema(self._source), None, chunks)
 
     def keep(self, tables: Sequence[str]) -> list[str]:
-        """Those that were altered since: their chunks are not read."""
+        """Return the tables that were altered since the plan: their chunks are not read."""
         now = time.monotonic()
         if now - self._kept_at < _KEEP_SECONDS:
             return []

@@ -1,7 +1,7 @@
-"""SQLite's record format, in which Turso's log carries rows: the plain way. `rows.py` writes it out for each table.
+"""A generic decoder of SQLite's record format, in which Turso's log has rows. `rows.py` generates one for each table.
 
-A record is a header and a body. The header has its own length and one serial type for each value, all as varints; the
-body has the values behind one another. Integers are stored in as few bytes as they need; 0 and 1 in none.
+A record is a header and a body. The header is its own length and one serial type for each value, all as varints; the
+body is the values in order. Integers are stored in as few bytes as they need; 0 and 1 in none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from lowwater.errors import LogCorruptError
 
-#: what a record's value can be; a text is bytes until somebody wants it: SQLite does not check that it is UTF-8
+#: a value of a record; a text is bytes until it is decoded, because SQLite does not check that it is UTF-8
 Value = int | float | bytes | str | None
 
 #: bytes of the body by serial type, for those below 10
@@ -24,7 +24,7 @@ def _long(size: int) -> Callable[[bytes, int], tuple[int]]:
     return lambda record, at: (int.from_bytes(record[at : at + size], "big", signed=True),)
 
 
-#: (record, place) → (number,), by serial type
+#: (record, offset) → (number,), by serial type
 UNPACK: tuple[Callable[[bytes, int], tuple[Any, ...]], ...] = (
     lambda _record, _at: (None,),
     struct.Struct(">b").unpack_from,
@@ -40,7 +40,7 @@ UNPACK: tuple[Callable[[bytes, int], tuple[Any, ...]], ...] = (
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and the place behind it: seven bits a byte, the ninth byte has eight."""
+    """Return a number and the offset after it: seven bits per byte, eight in the ninth."""
     number = 0
     for _ in range(8):
         byte = data[at]
@@ -52,7 +52,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def pieces(record: bytes) -> list[tuple[int, int | float | bytes | None]]:
-    """Serial type and value of each; texts are bytes still."""
+    """Return serial type and value of all values; texts as bytes. LogCorruptError: not a valid record."""
     try:
         end, at = varint(record, 0)
         types = []
@@ -60,7 +60,7 @@ def pieces(record: bytes) -> list[tuple[int, int | float | bytes | None]]:
             serial, at = varint(record, at)
             types.append(serial)
         if at != end:
-            raise _corrupt("its header ends inside of a number")
+            raise _corrupt("its header ends inside a number")
         found = []
         for serial in types:
             value, at = value_at(record, at, serial)
@@ -68,19 +68,19 @@ def pieces(record: bytes) -> list[tuple[int, int | float | bytes | None]]:
     except (IndexError, struct.error) as error:
         raise _corrupt("it ends too soon") from error
     if at != len(record):
-        raise _corrupt(f"{len(record) - at} bytes behind its end")
+        raise _corrupt(f"{len(record) - at} bytes after its end")
     return found
 
 
 def decode(record: bytes) -> list[Value]:
-    """All values of a record. A text is a `str`, or raises UnicodeDecodeError."""
+    """Return all values of a record, texts as `str`. UnicodeDecodeError: a text that is not UTF-8."""
     return [
         value.decode() if isinstance(value, bytes) and serial & 1 else value for serial, value in pieces(record)
     ]  # fmt: skip
 
 
 def value_at(record: bytes, at: int, serial: int) -> tuple[int | float | bytes | None, int]:
-    """A value of this serial type, and the place behind it. Odd ones from 13 on are texts, as bytes."""
+    """Return a value of this serial type, and the offset after it. Odd types from 13 on are texts, as bytes."""
     if serial < len(WIDTHS):
         return UNPACK[serial](record, at)[0], at + WIDTHS[serial]
     if serial < FIRST_BLOB:
@@ -92,18 +92,18 @@ def value_at(record: bytes, at: int, serial: int) -> tuple[int | float | bytes |
 
 
 def updated(record: bytes) -> dict[int, Value]:
-    """Of the column `updates`: place of a column → the value that a statement set it to, before its affinity.
+    """Decode the column `updates`: index of a column → the value that the statement set, before affinity is applied.
 
-    As many flags as there are columns, then as many values.
+    The record has one flag for each column, then one value for each column.
     """
     values = decode(record)
     half = len(values) // 2
     if len(values) != 2 * half or any(flag not in (0, 1) for flag in values[:half]):
-        raise _corrupt("its flags are not as many as its values")
+        raise _corrupt("it does not have as many flags as values")
     return {place: values[half + place] for place in range(half) if values[place]}
 
 
 def _corrupt(what: str) -> LogCorruptError:
     return LogCorruptError(
-        f"a record that is not one: {what}", thread=1, hint="the log is damaged: check the file, then reset the source"
+        f"an invalid record: {what}", thread=1, hint="the log is damaged: check the file, then reset the source"
     )

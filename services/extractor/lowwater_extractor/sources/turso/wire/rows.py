@@ -1,8 +1,8 @@
-"""Records to rows, by code that is made for each table: SQLite's format unrolled over the columns.
+"""Decodes records to rows, by code that is generated for each table: SQLite's format unrolled over the columns.
 
-SQLite keeps a value's type with the value. A column is published as one type, so each value is held against that: what
-does not fit raises an error with the column's name, and nothing is bent to fit. Two things are the same value in
-another form: an integer in a REAL column (the file format stores 2.0 so), and the rowid, which a record may leave out.
+SQLite stores the type with each value. A column is published with one type, so each value is checked against it: a
+value that does not fit raises an error with the column's name; values are not converted. Two forms are the same value:
+an integer in a REAL column (the file format stores 2.0 as 2), and the rowid, which a record may omit.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ReadRow = Callable[[bytes, int], list[Any]]
 
 #: integers that a double holds exactly
 _EXACT = 1 << 53
-#: what reading a record that is not of its table can raise
+#: errors raised when a record does not fit its table
 _ERRORS = (IndexError, ValueError, struct.error)
 
 
 def any_value(value: int | float | bytes | None, *, is_text: bool) -> str | None:
-    """A value of whatever type as JSON, from which it can be had back: what JSON has no form for says what it is."""
+    """Return a value of any type as JSON, without loss: types that JSON does not have are an object with the type."""
     if value is None:
         return None
     if isinstance(value, bytes):
@@ -55,7 +55,7 @@ def _any(record: bytes, at: int, serial: int) -> tuple[str | None, int]:
     return any_value(value, is_text=bool(serial & 1)), end
 
 
-#: by what a column is published as: the Python types of values that the engine hands over
+#: published type → Python types of the values that a SELECT returns
 _PYTHON: dict[CellType, tuple[type[Any], ...]] = {
     CellType.INTEGER: (int,),
     CellType.REAL: (float, int),
@@ -65,7 +65,7 @@ _PYTHON: dict[CellType, tuple[type[Any], ...]] = {
 
 
 def published_value(kind: CellType, value: Any) -> Any:
-    """A value that a SELECT gave, as a record's would be; TypeError if it does not fit."""
+    """Convert a value of a SELECT to the same value as from a record. TypeError: it does not fit."""
     if value is None or kind is CellType.ANY:
         return any_value(value.encode() if isinstance(value, str) else value, is_text=isinstance(value, str))
     if not isinstance(value, _PYTHON[kind]):
@@ -115,7 +115,7 @@ _BYTES = """
         v{i} = {null}
     else:
         raise wrong({i}, t)"""
-#: a text stays the bytes that it is, once they are known to be UTF-8
+#: a text remains bytes, once it is checked to be UTF-8
 _CHECK = """
         if not v{i}.isascii():
             v{i}.decode()"""
@@ -141,7 +141,7 @@ def _lines(place: int, kind: CellType, null: str) -> str:
 
 
 def compile_reader(definition: Definition, source: str) -> ReadRow:
-    """Only numbers and our own templates get into the text."""
+    """Generate and compile the decoder of a table. The source contains only numbers and the templates above."""
     cells = definition.cells
     parts = [
         "def read(r, rowid):",
@@ -169,7 +169,7 @@ def compile_reader(definition: Definition, source: str) -> ReadRow:
     return read
 
 
-# -- what is wrong ---------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------
 
 
 def _errors(definition: Definition, source: str) -> dict[str, Callable[..., Any]]:
@@ -181,12 +181,12 @@ def _errors(definition: Definition, source: str) -> dict[str, Callable[..., Any]
             f"{column}: {_kind(serial)} in a column that is published as {cells[place].type}",
             source=source,
             thread=1,
-            hint=f"SQLite lets it in: set types: {{{column}: any}}, and the column is published as JSON",
+            hint=f"SQLite accepts it: set types: {{{column}: any}} to publish the column as JSON",
         )
 
     def no_key(place: int) -> None:
         raise CodecError(
-            f"{where}: a null in {cells[place].name}, which is part of the key: such rows cannot be told apart",
+            f"{where}: a null in {cells[place].name}, which is part of the key: such rows cannot be identified",
             source=source,
             thread=1,
             hint="declare the column NOT NULL, and give the row a key",
@@ -197,11 +197,11 @@ def _errors(definition: Definition, source: str) -> dict[str, Callable[..., Any]
             f"{where}: a record of {len(pieces(record))} values for {len(cells)} columns",
             source=source,
             thread=1,
-            hint="the table was altered by a connection that does not capture; reset the source, it is copied anew",
+            hint="the table was altered by a connection that does not capture: reset the source to copy it again",
         )
 
     def explain(record: bytes, error: Exception) -> Exception:
-        """Which it was: looked for only once it has gone wrong. The value stays out of the message."""
+        """Return the error that names the wrong column; the message does not contain the value."""
         found = pieces(record)
         if len(found) != len(cells):
             return wrong_width(record)
