@@ -56,7 +56,7 @@ def test_a_changes_topic_with_other_partitions_ends_the_start_and_says_how_many_
     fleet.change_source(partitions=4)
     assert fleet.extractor().wait(30) == FAILED
     line = _last_line(fleet, "extractor")
-    assert "has 3 partitions, the config says 4 (partitions are frozen once made: set partitions to 3)" in line
+    assert "has 3 partitions, the config says 4 (partitions cannot be changed: set partitions to 3)" in line
     assert fleet.merger().wait(30) == FAILED
     assert "set partitions to 3" in _last_line(fleet, "merger")
     fleet.change_source(partitions=3)

@@ -1,4 +1,4 @@
-"""Topics are created with the settings they need, and checked at every start."""
+"""Creates topics with the required settings, checks them at every start, and reads offsets."""
 
 from __future__ import annotations
 
@@ -20,33 +20,35 @@ from lowwater.kafka.consumer import Place
 from lowwater.kafka.topics import Topic
 from lowwater.runtime.config import KafkaConfig
 
-#: more of these is no harm, less is
+#: settings for which a higher value than required is accepted
 _AT_LEAST = ("max.message.bytes", "min.insync.replicas")
 
 
-#: of one question in the middle of the work
+#: timeout of a request while the service runs
 _ADMIN_SECONDS = 10.0
-#: of one question while nothing is known of the broker
+#: timeout of a request while waiting for the broker
 _ASK_SECONDS = 2.0
 
 
 def admin_client(kafka: KafkaConfig, errors: ClientErrors) -> AdminClient:
-    """What it meets is told to `errors`, whenever it is polled."""
+    """A new client. Its errors are passed to `errors` whenever it is polled."""
     settings: Any = {**client_settings(kafka), "error_cb": errors}
     settings.pop("message.max.bytes")
     return AdminClient(settings)
 
 
 class AskedEnds:
-    """Ends of partitions, on their way."""
+    """A pending request for the end offsets of partitions."""
 
     def __init__(self, stable: dict[Place, Future[Any]], high: dict[Place, Future[Any]]) -> None:
         self._stable = stable
         self._high = high
 
     def take(self) -> dict[Place, tuple[int, int]] | None:
-        """Of each partition the end for readers of committed records, and the end of all. None until all have come;
-        without those that got no answer."""
+        """By partition: the last stable offset and the high watermark. None until all responses have been received.
+
+        Partitions whose request failed are left out.
+        """
         answers = [*self._stable.values(), *self._high.values()]
         if not all(answer.done() for answer in answers):
             return None
@@ -64,14 +66,17 @@ class Admin:
         self._client = admin_client(kafka, self._errors)
 
     def wait_for_broker(self, timeout_seconds: float, on_wait: Callable[[str], None] = lambda _why: None) -> None:
-        """Until the broker answers, or BusError; BusRefusedError at once where it answers, and does not take us."""
+        """Waits until the broker answers.
+
+        Raises BusError after the timeout, and BusRefusedError immediately if the broker denies access.
+        """
         deadline = time.monotonic() + timeout_seconds
         while True:
             try:
                 self._client.list_topics(timeout=_ASK_SECONDS)
                 return
             except KafkaException as error:
-                # what it met comes as events, one at a time
+                # the client delivers its errors as events, one per poll
                 while self._client.poll(0):
                     pass
                 self._errors.check(f"no way into Kafka at {self._kafka.bootstrap_servers}")
@@ -85,7 +90,7 @@ class Admin:
                 on_wait(why)
 
     def ensure(self, topics: Iterable[Topic]) -> None:
-        """Create what is missing, then check all of them."""
+        """Creates missing topics, then checks all of them."""
         wanted = {topic.name: topic for topic in topics}
         new = [
             NewTopic(
@@ -106,7 +111,7 @@ class Admin:
         self.check(wanted.values())
 
     def wait_for_topics(self, topics: Iterable[Topic], timeout_seconds: float = 30) -> None:
-        """A created topic is not at once known to every broker, nor led by one."""
+        """Waits until each topic is known and all its partitions have a leader. Raises TopicError."""
         names = {topic.name for topic in topics}
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -133,7 +138,7 @@ class Admin:
             raise as_bus_error(error, "list the topics") from error
 
     def check(self, topics: Iterable[Topic]) -> None:
-        """A topic with other settings than it needs is an error that says how to fix it."""
+        """Raises TopicError for a topic that is missing or has wrong settings; the hint says how to fix it."""
         known = self._known()
         for topic in topics:
             if topic.name not in known:
@@ -142,7 +147,7 @@ class Admin:
             if found != topic.partitions:
                 raise TopicError(
                     f"topic {topic.name} has {found} partitions, the config says {topic.partitions}",
-                    hint=f"partitions are frozen once made: set partitions to {found}",
+                    hint=f"partitions cannot be changed: set partitions to {found}",
                 )
             self._check_settings(topic)
 
@@ -164,7 +169,7 @@ class Admin:
                 )
 
     def ask_ends(self, places: Iterable[Place]) -> AskedEnds:
-        """Returns at once."""
+        """Requests the end offsets of partitions. Does not wait for the responses."""
         asked = []
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
             latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -174,7 +179,7 @@ class Admin:
         return AskedEnds(*asked)
 
     def first_offsets(self, topic: str, partitions: int) -> dict[int, int]:
-        """Of each partition, the first offset that is left."""
+        """The earliest available offset of each partition."""
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(topic, p): earliest for p in range(partitions)}
         answers = self._client.list_offsets(wanted, request_timeout=_ADMIN_SECONDS)
@@ -184,7 +189,7 @@ class Admin:
             raise as_bus_error(error, f"ask for the beginning of {topic}") from error
 
     def topic_id(self, topic: str) -> str:
-        """The identity of a topic: another one after it was deleted and made again."""
+        """The topic id. It changes when a topic is deleted and created again."""
         (future,) = self._client.describe_topics(TopicCollection([topic]), request_timeout=_ADMIN_SECONDS).values()
         try:
             return str(future.result().topic_id)
@@ -192,7 +197,7 @@ class Admin:
             raise as_bus_error(error, f"describe {topic}") from error
 
     def delete_records(self, offsets: dict[tuple[str, int], int]) -> None:
-        """Let go of what lies before these offsets."""
+        """Deletes the records before these offsets."""
         places = [TopicPartition(t, p, offset) for (t, p), offset in offsets.items()]
         for place, future in self._client.delete_records(places, request_timeout=_ADMIN_SECONDS).items():
             try:

@@ -1,7 +1,7 @@
-"""Asks Kafka, beside a service's own clients, whether it answers and whether the topics are still those of the start.
+"""Checks, with a separate client, that Kafka answers and that the topics are the same as at the start of the service.
 
-A client says nothing of a topic that was deleted under it: it waits until it comes back. Nor does one that hangs. So
-this has a client of its own, and asks every two seconds. It never blocks: answers are taken when they are there.
+A client reports no error for a topic that is deleted while it uses it, but waits for it; nor does a client that hangs.
+So this check has its own client and sends a request every two seconds. It never blocks.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from lowwater.kafka.admin import admin_client
 from lowwater.kafka.client import ClientErrors
 from lowwater.runtime.config import KafkaConfig
 
-#: between two questions
+#: time between two requests
 LOOK_SECONDS = 2.0
-#: for one answer
+#: timeout of a request
 ANSWER_SECONDS = 5.0
-#: a question that waits for longer is a broker that does not answer
+#: without a response for this long, the broker is reported as not answering
 SILENT_SECONDS = 3.0
-#: a broker that has just been started may not know them all at once
+#: a topic must be missing this often in a row: a broker that was just started may not know all topics yet
 _MISSING_TIMES = 2
 
 
 class TopicWatch:
-    """Made once the topics are there; `look` is called from the loop, as often as it likes."""
+    """Created when the topics exist; `look` is called from the loop of the service, at any rate."""
 
     def __init__(self, kafka: KafkaConfig, topics: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._servers = kafka.bootstrap_servers
@@ -44,7 +44,8 @@ class TopicWatch:
         self._trouble = ""
 
     def look(self) -> None:
-        """Raises TopicError for a topic that was deleted, or deleted and made again."""
+        """Sends a request if one is due, and evaluates responses. Raises TopicError for a topic that was deleted, or
+        deleted and created again."""
         now = self._clock()
         if self._answers:
             if all(answer.done() for answer in self._answers.values()):
@@ -58,7 +59,7 @@ class TopicWatch:
 
     @property
     def why(self) -> str:
-        """What is the matter with Kafka, as far as this knows; "" while it answers."""
+        """The current problem with Kafka; "" if there is none."""
         is_silent = bool(self._answers) and self._clock() - self._asked_at > SILENT_SECONDS
         if is_silent and not self._trouble:
             return self._unanswered("no answer")
@@ -90,7 +91,7 @@ class TopicWatch:
     def _check_id(self, name: str, topic_id: str) -> None:
         if self._ids.setdefault(name, topic_id) != topic_id:
             raise TopicError(
-                f"topic {name} was deleted and made again while this service ran: what was in it is gone",
+                f"topic {name} was deleted and created again while this service ran: its records are lost",
                 hint="see docs/operations/recover.md, a topic was deleted; then restart this service",
             )
 
@@ -98,6 +99,6 @@ class TopicWatch:
         self._missing[name] = self._missing.get(name, 0) + 1
         if self._missing[name] >= _MISSING_TIMES:
             raise TopicError(
-                f"topic {name} was deleted while this service ran: what was in it is gone",
-                hint="see docs/operations/recover.md, a topic was deleted; a restart of this service makes it again",
+                f"topic {name} was deleted while this service ran: its records are lost",
+                hint="see docs/operations/recover.md, a topic was deleted; a restart of this service creates it again",
             )

@@ -1,4 +1,4 @@
-"""Client settings, and the one place where a KafkaError becomes an error of ours."""
+"""Settings of all Kafka clients, and the conversion of KafkaError to lowwater's errors."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ _FENCED = {
 }
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
-#: how Kafka says who may not come in, and what to look at; the last are ACLs
+#: error codes by which Kafka denies access, and what to check
 _REFUSED = {
     KafkaError._AUTHENTICATION: "SASL: is kafka.client right (sasl.mechanism, sasl.username, sasl.password)?",
     KafkaError.SASL_AUTHENTICATION_FAILED: "SASL: is kafka.client right (sasl.username, sasl.password)?",
-    KafkaError.UNSUPPORTED_SASL_MECHANISM: "SASL: the broker knows other mechanisms than kafka.client's sasl.mechanism",
+    KafkaError.UNSUPPORTED_SASL_MECHANISM: "SASL: the broker does not support sasl.mechanism of kafka.client",
     KafkaError._SSL: "TLS: is kafka.client right (ssl.ca.location, ssl.certificate.location), and the broker's name?",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "ACL: this user may not use that topic; see docs/operations/secure.md",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "ACL: this user may not use that group; see docs/operations/secure.md",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "ACL: this user may not do that; see docs/operations/secure.md",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ACL: this user may not use that transactional id",
 }
-#: a client that met nothing worse for this long is getting on by itself
+#: after this time without an error the client has recovered
 _RECENT_SECONDS = 10.0
 
 
 class ClientErrors:
-    """What a client met, by its own account (`error_cb`); the client goes on trying meanwhile.
+    """The errors that a client reports (`error_cb`) while it retries.
 
-    Apart from the client's owner: a client that its own callbacks lead back to would live on, with its threads, until
-    the garbage collector comes by.
+    Not a method of the client's owner: a reference cycle through the callback would keep the client and its threads
+    alive until the next garbage collection.
     """
 
     def __init__(self) -> None:
@@ -61,25 +61,25 @@ class ClientErrors:
         if error.code() in _REFUSED:
             self._refused = (now, error)
         elif error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
-            # "all brokers are down" comes behind what is the matter with each of them
+            # "all brokers are down" follows the errors of the single brokers, which have the cause
             self._last = (now, error)
 
     @property
     def text(self) -> str:
-        """The last thing that it met, if that is not long ago; of all the worst."""
+        """The last recent error, "" if there is none. Denied access takes precedence."""
         for met in (self._refused, self._last):
             if met is not None and time.monotonic() - met[0] < _RECENT_SECONDS:
                 return str(met[1].str())
         return ""
 
     def check(self, doing: str) -> None:
-        """Raises BusRefusedError where Kafka does not take us: that does not pass by waiting."""
+        """Raises BusRefusedError if Kafka has denied access: waiting does not help then."""
         if self._refused is not None and time.monotonic() - self._refused[0] < _RECENT_SECONDS:
             raise as_bus_error(self._refused[1], doing)
 
 
 def client_settings(kafka: KafkaConfig) -> dict[str, Any]:
-    """What every client has; the operator's own settings (TLS, SASL, …) come last."""
+    """The settings of every client; the operator's own (TLS, SASL, …) take precedence."""
     return {
         "bootstrap.servers": kafka.bootstrap_servers,
         "message.max.bytes": MESSAGE_BYTES_MAX + MESSAGE_OVERHEAD_BYTES // 2,
@@ -90,7 +90,7 @@ def client_settings(kafka: KafkaConfig) -> dict[str, Any]:
 
 
 def as_bus_error(error: KafkaError | KafkaException, doing: str) -> BusError | DataGoneError:
-    """The named exception for what Kafka said."""
+    """Converts an error of Kafka to one of lowwater's classes."""
     cause = error.args[0] if isinstance(error, KafkaException) else error
     what = f"{doing}: {cause.str()}"
     code = cause.code()
@@ -101,9 +101,9 @@ def as_bus_error(error: KafkaError | KafkaException, doing: str) -> BusError | D
     if code in _GONE:
         return DataGoneError(what, hint="the offsets that are needed were deleted; see docs/operations.md, data gone")
     if code in _MISSING:
-        return TopicMissingError(what, hint="its writer makes it when it starts for the first time")
+        return TopicMissingError(what, hint="its writer creates it at its first start")
     if cause.fatal():
-        return BusFatalError(what, hint="the client cannot go on; a new one does")
+        return BusFatalError(what, hint="the client cannot continue; a new client is created")
     if cause.txn_requires_abort() or cause.retriable() or code in (KafkaError._TIMED_OUT, KafkaError._STATE):
-        return BusDoubtError(what, hint="a new session goes on from what Kafka holds")
+        return BusDoubtError(what, hint="a new session continues from the state in Kafka")
     return BusError(what)

@@ -1,6 +1,6 @@
-"""What the C client says of itself, through our log: one event a line, and no more of them than a person reads.
+"""Writes the log lines of librdkafka to our log, at a limited rate.
 
-A broker that is away makes each client repeat the same line several times a second, in every process.
+While a broker is down, each client repeats the same line several times a second, in every process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-#: of lines that differ in nothing but figures, in each period
+#: maximum number of lines of the same facility and level in each period
 LINES_MAX = 3
 PERIOD_SECONDS = 30.0
 
@@ -29,7 +29,7 @@ class _Period:
 
 
 class ClientLog(logging.Handler):
-    """Called by the client from within `poll`, `consume` and `flush`: it must never raise."""
+    """Called by the client inside `poll`, `consume` and `flush`: it must never raise."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -42,13 +42,13 @@ class ClientLog(logging.Handler):
         if dropped is None:
             return
         more = {"left_out_before": dropped} if dropped else {}
-        # the client's errors are warnings here: what they mean for the work is said by whoever does it
+        # errors of the client are warnings: the service logs an error itself if one affects its work
         log = _log if structlog.is_configured() else _plain()
         say = log.warning if record.levelno >= logging.WARNING else log.info
         say("kafka client", facility=facility, client=client, what=what, **more)
 
     def _dropped(self, kind: tuple[str, int]) -> int | None:
-        """None: this line is left out too. Else how many like it were left out before it."""
+        """The number of similar lines that were dropped before this one; None: this line is dropped, too."""
         now = self._clock()
         period = self._periods.get(kind)
         dropped = 0
@@ -61,7 +61,7 @@ class ClientLog(logging.Handler):
 
 
 def _plain() -> Any:
-    """For a command that has not set up a log: its standard output is for its answer."""
+    """A logger to standard error, for commands that have not configured logging: stdout is for their output."""
     return structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         processors=[structlog.processors.add_log_level, structlog.processors.JSONRenderer()],
@@ -69,7 +69,7 @@ def _plain() -> Any:
 
 
 def _parts(record: logging.LogRecord) -> tuple[str, str, str]:
-    """Facility, name of the client, text: the client gives them as arguments of one format."""
+    """Facility, name of the client, and text: the client passes them as arguments of one format string."""
     given = record.args
     if isinstance(given, tuple) and len(given) == 3:
         return str(given[0]), str(given[1]), str(given[2])
@@ -85,5 +85,5 @@ def _make() -> logging.Logger:
     return logger
 
 
-#: given to every client
+#: the logger of every client
 CLIENT_LOGGER = _make()

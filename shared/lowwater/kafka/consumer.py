@@ -1,4 +1,4 @@
-"""Consumers: assigned by hand, read_committed, and an error instead of a silent reset."""
+"""Consumers with manual assignment, read_committed, and an error instead of a silent offset reset."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ def consumer_settings(kafka: KafkaConfig, group_id: str, **more: Any) -> dict[st
         "group.id": group_id,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        # the position is ours: an offset that is gone is an error, never a jump
+        # positions are stored by lowwater: an offset that no longer exists is an error, never a reset
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         # librdkafka's default of 64 MB for each partition would be most of our memory
         "queued.max.messages.kbytes": 8 * 1024,
         "queued.min.messages": 50_000,
-        # a full queue is emptied in milliseconds here; the client's default is to look again after a second
+        # a full queue is emptied within milliseconds; by default the client would fetch again after a second
         "fetch.queue.backoff.ms": 2,
-        # counted as compressed, and changes compress twenty times and more: a whole answer is unpacked at once
+        # the limit is of compressed bytes, and changes compress by a factor of 20 and more: the client decompresses a
+        # whole response at once
         "fetch.message.max.bytes": MEBIBYTE // 4,
         "fetch.max.bytes": 18 * MEBIBYTE,
         "fetch.wait.max.ms": 100,
@@ -44,12 +45,12 @@ def consumer_settings(kafka: KafkaConfig, group_id: str, **more: Any) -> dict[st
 
 
 class AssignedConsumer:
-    """Reads named partitions from named offsets."""
+    """Reads the given partitions from the given offsets."""
 
     def __init__(self, kafka: KafkaConfig, group_id: str, offsets: Mapping[Place, int], **more: Any) -> None:
         self._consumer = Consumer(consumer_settings(kafka, group_id, **more))
         self._paused: set[Place] = set()
-        #: behind the last record handed over
+        #: the offset after the last returned record
         self.positions: dict[Place, int] = dict(offsets)
         self._consumer.assign([TopicPartition(t, p, offset) for (t, p), offset in offsets.items()])
 
@@ -86,7 +87,7 @@ class AssignedConsumer:
             self.positions[(topic, partition)] = offset
 
     def pause(self, places: set[Place]) -> None:
-        """Exactly these are paused."""
+        """Pauses exactly these partitions, and resumes all others."""
         start = [TopicPartition(t, p) for t, p in places - self._paused]
         stop = [TopicPartition(t, p) for t, p in self._paused - places]
         if start:
@@ -96,8 +97,10 @@ class AssignedConsumer:
         self._paused = set(places)
 
     def unread(self) -> dict[Place, int]:
-        """Of each partition how many offsets are left, as the last answers of the broker said: nothing is asked.
-        Without those of which the broker has said nothing yet."""
+        """The lag of each partition in offsets, by the cached high watermarks; no request is sent.
+
+        Partitions without a known high watermark are left out.
+        """
         found = {}
         for (topic, partition), position in self.positions.items():
             _, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
@@ -112,24 +115,24 @@ class AssignedConsumer:
         self._consumer.close()
 
 
-#: the client gets over these by itself
+#: the client recovers from these errors itself
 _PASSING = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
     KafkaError._TIMED_OUT,
     KafkaError._MAX_POLL_EXCEEDED,
-    # a topic that was just made
+    # of a topic that was just created
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
 }
 
 
 def _unanswered(kafka: KafkaConfig, doing: str) -> BusDoubtError:
-    return BusDoubtError(f"{doing}: no answer for {2 * kafka.stall_seconds:g} s", hint="asked again by a new client")
+    return BusDoubtError(f"{doing}: no answer for {2 * kafka.stall_seconds:g} s", hint="a new client tries again")
 
 
-#: state topics are small and their end is waited for
+#: for state topics, which are small and read to their end
 STATE_SETTINGS = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
 
 
@@ -142,14 +145,14 @@ def read_to_end(
     tick: Callable[[], None] | None = None,
     count_max: int | None = None,
 ) -> tuple[list[Message], int]:
-    """All committed records of a state topic up to its end, and the offset behind them. BusDoubtError: no answer.
+    """All committed records of a state topic up to its end, and the offset after them.
 
-    The end is asked for as read_uncommitted: an end of the committed part below it is an open transaction,
-    and what that one will say is not known. So this waits, names it, and decides nothing meanwhile. With `count_max`
-    it ends early: for those who ask whether there is anything.
+    The end is the high watermark. If the last stable offset is below it, a Kafka transaction is open whose result is
+    unknown: this waits until it has ended, and calls `on_wait` with its offsets. `tick` is called while waiting. With
+    `count_max` it returns after that many records. Raises BusDoubtError if the broker does not answer.
     """
     low, high = topic_ends(kafka, topic, partition, tick=tick)
-    # the number, not "beginning": asking for that costs the client half a second
+    # an offset instead of OFFSET_BEGINNING, which takes the client half a second to resolve
     start = low if start is None else max(start, low)
     if high <= start:
         return [], high
@@ -164,7 +167,7 @@ def read_to_end(
             if not is_answered and time.monotonic() > until:
                 raise _unanswered(kafka, f"read {topic}[{partition}]")
             for message in consumer.consume(10_000, 0.01):
-                # an open transaction may then be waited for, for as long as it is open
+                # from here on it waits without a limit for an open transaction
                 is_answered = True
                 error = message.error()
                 if error is None:
@@ -185,12 +188,12 @@ def read_to_end(
         consumer.close()
 
 
-#: for the first record of a partition, by a client that has to find its broker first
+#: time for the first record of a partition, including the client's connection to its broker
 _RECORD_SECONDS = 10.0
 
 
 def has_record(kafka: KafkaConfig, place: Place, start: int, end: int) -> bool:
-    """Whether a reader of committed records gets one from `start` on, before `end`. BusError: there was no answer."""
+    """Whether there is a committed record between `start` and `end`. Raises BusError if the broker does not answer."""
     consumer = Consumer(consumer_settings(kafka, "lowwater.probe", **STATE_SETTINGS))
     try:
         consumer.assign([TopicPartition(*place, start)])
@@ -217,8 +220,11 @@ def topic_ends(
     isolation_level: str = "read_uncommitted",
     tick: Callable[[], None] | None = None,
 ) -> tuple[int, int]:
-    """The first offset that is left, and the end. A broker that is away is waited for, with a `tick` now and then, and
-    then left to another client: BusDoubtError."""
+    """The earliest available offset and the end of a partition.
+
+    Waits for a broker that is down, calling `tick`, for twice `stall_seconds`; then raises BusDoubtError, so that the
+    caller continues with a new client.
+    """
     until = time.monotonic() + 2 * kafka.stall_seconds
     consumer = Consumer(consumer_settings(kafka, "lowwater.state", **{"isolation.level": isolation_level}))
     try:

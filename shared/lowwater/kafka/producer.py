@@ -1,12 +1,12 @@
-"""Transactional producers that are thrown away at the first doubt.
+"""Transactional producers that are replaced as soon as a result is unknown.
 
-The client has no KIP-890: the end of one transaction that was delayed on its way can hit the next one of the
-same producer. So a producer is used on only while every end is known to have been sent once: after an abort,
-a time-out, an unknown result or a retry there is a new one, whose epoch fences whatever is still on its way.
+librdkafka does not implement KIP-890: a delayed EndTxn request of one transaction can end the next transaction of the
+same producer. So a producer is used further only if each EndTxn request is known to have been sent once. After an
+abort, a timeout, an unknown result or a retry a new producer is created, whose epoch fences delayed requests.
 
-Nor is a client trusted that delivers nothing: after a broker was fenced for a moment, some never sent again what they
-held, and a new client went on at once. A result that is not known then is the same as after `kill -9`: the next session
-reads from Kafka what counts (docs/decisions/001, 024).
+A client that delivers nothing is replaced, too: after a broker was fenced for a moment, some clients never sent their
+queued records again, while a new client worked immediately. An unknown result is then handled as after `kill -9`: the
+next session reads the committed state from Kafka (docs/decisions/001, 024).
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from lowwater.kafka.client import ClientErrors, as_bus_error, client_settings
 from lowwater.runtime.config import KafkaConfig
 from lowwater.status.metrics import KAFKA_TRANSACTIONS
 
-#: a request is sent again after no less than this (the client varies it by a fifth), so a transaction that
-#: ended sooner was ended by one request
+#: minimum delay before a request is retried (the client varies it by 20 %): a transaction that ended sooner was ended
+#: by a single request
 RETRY_BACKOFF_SECONDS = 0.25
 _NO_RETRY_SECONDS = RETRY_BACKOFF_SECONDS * 0.7
-#: of one attempt to take over: after each the `tick` may say that it is enough
+#: timeout of one init_transactions call, after which `tick` is called
 INIT_SECONDS = 5.0
-#: of one wait for the end of a transaction, after which the `tick` is called
+#: timeout of one commit_transaction call, after which `tick` is called
 COMMIT_SECONDS = 1.0
-#: a broker that dies while offsets are sent can leave the client waiting for ever, whatever time it was given
+#: timeout of sending offsets. If a broker dies meanwhile, the client may wait forever in spite of it
 OFFSETS_SECONDS = 10.0
-#: after a slower end, the client's own counters tell; they come this often
+#: interval of the client's statistics, which show after a slow commit whether a request was retried
 STATISTICS_SECONDS = 0.2
-#: until the client has said which fatal error it has met
+#: time in which the client reports which fatal error it has met
 _FATAL_SECONDS = 1.0
-#: the broker's default maximum; `transaction.timeout.ms` of kafka.client is another one
+#: the default maximum of a broker; `transaction.timeout.ms` of kafka.client overrides it
 TRANSACTION_TIMEOUT_SECONDS = 900
-#: for a client to end its threads; one that does not is left alone
+#: time for a client to end its threads; after it the client is abandoned
 _CLOSE_SECONDS = 5.0
 
 
 class _Closed:
-    """In the place of a client that is gone."""
+    """Replaces the client of a closed producer: every call raises BusFatalError."""
 
     def __getattr__(self, name: str) -> Any:
         raise BusFatalError(f"{name}: this producer is closed")
 
 
 class _Counters:
-    """What the client counts of itself. Apart from its owner, as ClientErrors."""
+    """Retries and timeouts from the client's statistics. Not part of the producer, as ClientErrors."""
 
     def __init__(self) -> None:
         self.counters: tuple[int, int] = (0, 0)
@@ -67,7 +67,7 @@ class _Counters:
 
 
 class _Patience:
-    """Of one wait: how long a client may deliver nothing."""
+    """Measures, during one wait, how long the client has delivered nothing."""
 
     def __init__(self, seconds: float, delivered: int) -> None:
         self._seconds = seconds
@@ -86,13 +86,13 @@ class _Patience:
 
 
 def transaction_seconds_max(kafka: KafkaConfig) -> float:
-    """How long a Kafka transaction may be open."""
+    """The maximum duration of a Kafka transaction."""
     own = kafka.client.get("transaction.timeout.ms")
     return TRANSACTION_TIMEOUT_SECONDS if own is None else int(own) / 1000
 
 
 class TransactionalProducer:
-    """One transactional id, one owner. Every method raises FencedError once another took over."""
+    """A producer with one transactional id. Every method raises FencedError once another process took over the id."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class TransactionalProducer:
         progressed: Callable[[], None] = lambda: None,
         **more: Any,
     ) -> None:
-        """`tick` is called while Kafka is waited for, `progressed` whenever something was delivered or committed."""
+        """`tick` is called while waiting for Kafka, `progressed` whenever something was delivered or committed."""
         self._tick = tick
         self._progressed = progressed
         self._transactional_id = transactional_id
@@ -117,12 +117,12 @@ class TransactionalProducer:
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_SECONDS * 1000,
                 "compression.type": kafka.compression,
-                # set, not left to a default; our own code names partitions, this is for what does not
+                # explicit, so that it does not depend on a default; used only for records without a partition
                 "partitioner": "consistent",
                 "linger.ms": 5,
                 "batch.num.messages": 100_000,
                 "batch.size": 1 << 20,
-                # a message that waits costs the client some 300 bytes more than its own
+                # a queued message needs about 300 bytes of memory in addition to its own size
                 "queue.buffering.max.messages": 100_000,
                 "queue.buffering.max.kbytes": 32 * 1024,
                 "retry.backoff.ms": int(RETRY_BACKOFF_SECONDS * 1000),
@@ -135,7 +135,7 @@ class TransactionalProducer:
         )
 
     def init(self) -> None:
-        """Fence every predecessor; returns once its transaction is ended. A broker that is away is waited for."""
+        """Fences every predecessor; returns when its transaction has ended. Waits for a broker that is down."""
         until = time.monotonic() + max(4 * INIT_SECONDS, 2 * self._stall_seconds)
         while True:
             try:
@@ -150,7 +150,7 @@ class TransactionalProducer:
                 self._tick()
                 if time.monotonic() > until:
                     raise BusDoubtError(
-                        f"take over: no answer for {self._said()}", hint="asked again by a new client"
+                        f"take over: no answer for {self._said()}", hint="a new client tries again"
                     ) from error
 
     def begin(self) -> None:
@@ -170,7 +170,7 @@ class TransactionalProducer:
                 raise self._refused(error.args[0], topic) from error
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int = -1) -> None:
-        """Messages are `{"key", "value", "partition"}`, or all go to `partition`; a full queue is waited for."""
+        """Queues messages, `{"key", "value", "partition"}`, or all to `partition`. Waits while the queue is full."""
         patience: _Patience | None = None
         while messages:
             try:
@@ -189,22 +189,25 @@ class TransactionalProducer:
             patience = self._wait(topic, patience)
 
     def _refused(self, error: KafkaError, topic: str) -> LowwaterError:
-        """Behind a fatal error every message is refused, for that alone: which one it was the client tells by itself.
-        Who was fenced must not take over again."""
+        """The error for a rejected message.
+
+        After a fatal error the client rejects every message with `_FATAL` and reports the cause as an event. It is
+        polled for it, because a fenced process must not take over again.
+        """
         if error.code() == KafkaError._FATAL:
             self._poll(_FATAL_SECONDS)
         return as_bus_error(error, f"produce to {topic}")
 
     def _poll(self, seconds: float) -> None:
-        self._call("hear from the broker", lambda: self._producer.poll(seconds))
+        self._call("poll the client", lambda: self._producer.poll(seconds))
 
     @property
     def _delivered(self) -> int:
-        """Messages that are no longer with the client. Its queue also holds what it wants to tell: a few more."""
+        """The number of delivered messages. It may be a few too low: the client's queue also contains events."""
         return self._taken - len(self._producer)
 
     def _wait(self, topic: str, patience: _Patience | None) -> _Patience:
-        """For room in the client's queue; gives back what the next wait for the same room is called with."""
+        """Waits a moment for space in the client's queue; returns the `patience` for the next call of the same wait."""
         self._poll(0.01)
         self._tick()
         if patience is None:
@@ -221,13 +224,13 @@ class TransactionalProducer:
     def _stalled(self, doing: str) -> BusDoubtError:
         self._count("stalled")
         return BusDoubtError(
-            f"{doing}: the client delivered nothing for {self._said()}, with {len(self._producer)} messages in it",
-            hint="a new client goes on from what Kafka holds; nothing is lost",
+            f"{doing}: the client delivered nothing for {self._said()}, with {len(self._producer)} messages queued",
+            hint="a new client continues from the state in Kafka; nothing is lost",
         )
 
     def _said(self) -> str:
         met = self._errors.text
-        return f"{self._stall_seconds:g} s{f', and says: {met}' if met else ''}"
+        return f"{self._stall_seconds:g} s{f'; last error: {met}' if met else ''}"
 
     def flush(self) -> None:
         patience = _Patience(self._stall_seconds, self._delivered)
@@ -247,7 +250,7 @@ class TransactionalProducer:
             else:
                 answer.set_result(None)
 
-        # not on this thread: one that never comes back is left behind, together with its producer
+        # in a thread of its own: a call that never returns is abandoned together with its producer
         threading.Thread(target=send, name="lowwater-offsets", daemon=True).start()
         self._call("mirror offsets", lambda: self._answer(answer))
 
@@ -257,10 +260,10 @@ class TransactionalProducer:
             with contextlib.suppress(TimeoutError):
                 return answer.result(0.5)
             self._tick()
-        raise BusDoubtError("the client did not come back from sending offsets", hint="a new client goes on")
+        raise BusDoubtError("sending offsets did not return", hint="a new client continues")
 
     def commit(self) -> None:
-        """Durable when it returns. Where there is no answer, whether it counts is not known, as after a crash."""
+        """Commits the transaction; it is durable when this returns. Raises BusDoubtError if the result is unknown."""
         before = (self._counters.counters, self._errors.count)
         started = time.monotonic()
         self._end()
@@ -277,13 +280,13 @@ class TransactionalProducer:
         if (self._counters.counters, self._errors.count) != before:
             self._count("doubted")
             raise BusDoubtError(
-                "a transaction was committed, but its end may have been sent twice",
-                hint="a new session begins, so that a late copy of it cannot end the next one",
+                "a transaction was committed, but its EndTxn request may have been sent twice",
+                hint="a new session begins, so that a delayed duplicate cannot end the next transaction",
             )
         self._count("committed")
 
     def _end(self) -> None:
-        """The client goes on with an end while nobody waits for it: asked again, it only waits on."""
+        """Commits in repeated calls: after a timeout the client continues, and the next call waits for the result."""
         patience = _Patience(self._stall_seconds, self._delivered)
         while True:
             try:
@@ -296,22 +299,22 @@ class TransactionalProducer:
             if not patience.has_moved(self._delivered) and patience.is_over:
                 self._count("stalled")
                 raise BusDoubtError(
-                    f"commit a transaction: no answer for {self._said()}; whether it counts is not known",
-                    hint="a new session fences this one, and then reads from Kafka what counts",
+                    f"commit a transaction: no answer for {self._said()}; the result is unknown",
+                    hint="a new session fences this one, and then reads the committed state from Kafka",
                 )
 
     def close(self) -> None:
-        """Without an abort: the next `init` under this id ends what is open, and fences this one."""
+        """Closes without an abort: the next `init` with this id aborts the open transaction and fences this one."""
         if self._is_open:
             self._is_open = False
             self._count("aborted")
-        with contextlib.suppress(KafkaException, BusFatalError):  # a fenced producer says so here once more
+        with contextlib.suppress(KafkaException, BusFatalError):  # a fenced producer raises here again
             self._producer.purge()
             self._producer.poll(0)
-        # its threads end now, whoever still knows of us: a stream that Spark has ended keeps what it called
+        # ends its threads now, even if this object is still referenced: Spark keeps the functions of ended streams
         gone, self._producer = [self._producer], _Closed()
         if not isinstance(gone[0], _Closed):
-            # not on this thread: one that never comes back is left behind
+            # in a thread of its own: a call that never returns is abandoned
             thread = threading.Thread(target=gone.clear, name="lowwater-close", daemon=True)
             thread.start()
             thread.join(_CLOSE_SECONDS)

@@ -1,8 +1,9 @@
-"""Whether what lies in topics is read.
+"""Detects consumers that do not return records although there are some.
 
-A client that hangs knows of nothing new, so its own figures prove nothing: they say that there is no lag. So other
-clients ask for a partition from which nothing came for seconds (a source marks every second): its ends first, and if
-there is more than was read, one record. Ends alone prove nothing either: Kafka's own markers are never handed over.
+A client that hangs receives no new offsets, so its own statistics show no lag. Separate clients therefore check each
+partition from which nothing was received for some seconds (a source publishes marks every second): first its end
+offsets, and if they are higher than the position, whether there is a record. End offsets alone are not sufficient,
+because they include Kafka's transaction markers, which a consumer never returns.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from lowwater.errors import BusDoubtError
 from lowwater.kafka.consumer import Place, has_record
 from lowwater.runtime.config import KafkaConfig
 
-#: nothing came from a partition for this long: it is looked at
+#: a partition from which nothing was received for this long is checked
 SILENT_SECONDS = 5.0
-#: between two looks
+#: time between two checks
 LOOK_SECONDS = 2.0
 
-#: end of what readers may see, and of all that there is: between them lies an open Kafka transaction
+#: last stable offset and high watermark: if they differ, there is an open Kafka transaction between them
 Ends = tuple[int, int]
 
 
 class Asked(Protocol):
-    """Answers on their way."""
+    """A pending request for end offsets."""
 
     def take(self) -> dict[Place, Ends] | None:
-        """None until all are there; without those that failed."""
+        """None until all responses have been received. Partitions whose request failed are left out."""
         ...
 
 
@@ -50,13 +51,13 @@ class ReadWatch:
         self._looked_at = 0.0
         self._asked: Asked | None = None
         self._ends: dict[Place, Ends] = {}
-        #: position and end of which it is known that no record lies between them
+        #: position and end between which there is no record
         self._empty: dict[Place, Ends] = {}
         self._probes: dict[Place, tuple[int, Future[bool]]] = {}
         self._unread: dict[Place, int] = {}
 
     def look(self, positions: Mapping[Place, int], paused: Collection[Place]) -> None:
-        """`positions`: behind the last record that was read. Never waits."""
+        """Starts checks that are due and evaluates responses; never waits. `positions`: offsets of the next records."""
         now = self._clock()
         for place, position in positions.items():
             known = self._moved.get(place)
@@ -77,29 +78,29 @@ class ReadWatch:
         self._take_probes()
 
     def check(self) -> None:
-        """Raises BusDoubtError where the client has not read for too long what is there."""
+        """Raises BusDoubtError if the client has not returned available records for `stall_seconds`."""
         now = self._clock()
         for place, position in self._unread.items():
             seconds = now - self._moved[place][1]
             if seconds > self._kafka.stall_seconds:
                 raise BusDoubtError(
-                    f"read {place[0]}[{place[1]}]: the client has handed over nothing behind {position} for "
-                    f"{seconds:.0f} s, and there are records",
-                    hint="a new client goes on from progress; nothing is lost",
+                    f"read {place[0]}[{place[1]}]: the client has returned nothing from offset {position} on for "
+                    f"{seconds:.0f} s, although there are records",
+                    hint="a new client continues from the last progress; nothing is lost",
                 )
 
     @property
     def why(self) -> str:
-        """What is there and is not read; "" if nothing is."""
-        return ", ".join(f"{t}[{p}] is not read behind {at}" for (t, p), at in sorted(self._unread.items()))
+        """The partitions with available records that are not read; "" if there are none."""
+        return ", ".join(f"{t}[{p}] is not read from {at} on" for (t, p), at in sorted(self._unread.items()))
 
     def hidden(self, topic: str) -> str:
-        """The offsets of a topic that an open Kafka transaction hides, of partitions that are silent."""
+        """The offsets that an open Kafka transaction holds back, in the silent partitions of a topic."""
         found = {p: ends for (t, p), ends in sorted(self._ends.items()) if t == topic and ends[0] < ends[1]}
         return ", ".join(f"{topic}[{p}] {stable} … {high}" for p, (stable, high) in found.items())
 
     def behind(self, topic: str, positions: Mapping[Place, int]) -> int:
-        """Offsets that the silent partitions of a topic are behind, as Kafka says."""
+        """The lag of the silent partitions of a topic, in offsets."""
         return sum(max(0, stable - positions[p]) for p, (stable, _) in self._ends.items() if p[0] == topic)
 
     def _probe(self, positions: Mapping[Place, int], ends: Mapping[Place, Ends]) -> None:
@@ -110,7 +111,7 @@ class ReadWatch:
             answer: Future[bool] = Future()
             self._probes[place] = (position, answer)
             arguments = (self._kafka, place, position, stable, answer)
-            # not on this thread: the loop reads the other partitions meanwhile
+            # in a thread of its own: the loop continues to read the other partitions
             threading.Thread(target=_look_for_record, args=arguments, name="lowwater-probe", daemon=True).start()
 
     def _take_probes(self) -> None:
@@ -119,7 +120,7 @@ class ReadWatch:
                 continue
             del self._probes[place]
             if self._moved[place][0] != position or answer.exception() is not None:
-                continue  # it was read meanwhile, or Kafka did not answer: that is found elsewhere
+                continue  # it was read meanwhile, or Kafka did not answer, which other checks report
             if answer.result():
                 self._unread[place] = position
             elif place in self._ends:
@@ -129,5 +130,5 @@ class ReadWatch:
 def _look_for_record(kafka: KafkaConfig, place: Place, start: int, end: int, answer: Future[bool]) -> None:
     try:
         answer.set_result(has_record(kafka, place, start, end))
-    except Exception as error:  # noqa: BLE001  whatever it is: who waits for the answer is told
+    except Exception as error:  # noqa: BLE001  any error is passed to the future
         answer.set_exception(error)

@@ -1,4 +1,4 @@
-"""Every topic: its name, settings, who writes it and who reads it. No other file names one.
+"""All topics: names, settings, writers and readers. Topic names are defined only here.
 
 | topic | written by | read by |
 |---|---|---|
@@ -26,12 +26,12 @@ STATUS = f"{PREFIX}.status"
 
 #: a row beyond this stops its source
 MESSAGE_BYTES_MAX = 16 * MEBIBYTE
-#: what Kafka puts around a record; broker, topic and client have room for both
+#: overhead of Kafka for a record; the limits of broker, topic and client include both
 MESSAGE_OVERHEAD_BYTES = MEBIBYTE
 
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACTED = {"cleanup.policy": "compact"}
-#: said again every second, so what is older is of no use; a segment must end before it can be deleted
+#: published again every second, so older records are not needed; Kafka deletes only closed segments
 _PASSING = {"cleanup.policy": "delete", "retention.ms": "600000", "segment.ms": "600000"}
 
 
@@ -71,7 +71,7 @@ def ledger(group: str) -> str:
 
 
 def land_group(group: str) -> str:
-    """The consumer group whose offsets mirror what has landed, for ordinary lag tools."""
+    """The consumer group whose offsets mirror the landings, for standard lag monitoring tools."""
     return f"{PREFIX}.{group}.land"
 
 
@@ -80,11 +80,11 @@ def shared_topics() -> list[Topic]:
 
 
 def source_topics(source: str, config: SourceConfig) -> list[Topic]:
-    """Changes are kept until the merger's progress has passed them; the merger then deletes them."""
+    """Changes are retained until the merger has released them; the merger then deletes them."""
     return [
         Topic(changes(source), config.partitions, _large(_KEPT)),
         Topic(positions(source), 1, _COMPACTED),
-        # one partition: a copy that replaces another comes behind it
+        # one partition: a copy that replaces another comes after it
         Topic(chunks(source), 1, _KEPT),
     ]
 
@@ -97,5 +97,5 @@ def group_topics(group: str, config: GroupConfig) -> list[Topic]:
 
 
 def lake_topics(group: str) -> list[Topic]:
-    """Kept: it tells the whole history of the lake, and is rebuilt from the manifests if it is lost."""
+    """The ledger topic. It is retained: it has the whole history of the lake. If lost, it is rebuilt from manifests."""
     return [Topic(ledger(group), 1, _KEPT)]

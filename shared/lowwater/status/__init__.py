@@ -1,1 +1,1 @@
-"""What services show of themselves: health, metrics, traces, the status topic."""
+"""Health, metrics, traces, and the status topic."""

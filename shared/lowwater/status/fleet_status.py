@@ -1,4 +1,4 @@
-"""The fleet as it is, beside what is wanted of it: one document for the API, the page and the command line. Pure."""
+"""The actual and the desired state of the fleet: one document for the API, the page and the command line. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lowwater.control.fold import ControlFold
 from lowwater.records.types import Wanted
 from lowwater.status.reporter import LastStatus, StatusBoard
 
-#: a thread that holds for less than this only comes a little later than the others
+#: a thread that holds the watermark for less than this is not shown as its holder
 HOLD_SECONDS_MIN = 1.0
 
 
@@ -40,7 +40,7 @@ def _wanted(fold: ControlFold, kind: str, name: str) -> dict[str, Any]:
 
 
 def _state(heard: LastStatus | None, wanted: Wanted, now_us: int) -> str:
-    """A service that says nothing is `unreachable`, unless nothing is to run."""
+    """The last reported state. Without recent status: `stopped` if nothing is to run, else `unreachable`."""
     if heard is None or not heard.is_fresh(now_us):
         return "stopped" if wanted.is_at_rest else "unreachable"
     return heard.state
@@ -51,12 +51,12 @@ def _error(shown: dict[str, Any], state: str) -> dict[str, Any] | None:
 
 
 def _stalled(shown: dict[str, Any], state: str) -> dict[str, Any] | None:
-    """Since when it has made no progress, and why, as its service says."""
+    """Since when the service has made no progress, and why, as it reports."""
     return shown.get("stalled") if state == "stalled" else None
 
 
 def _heard(heard: LastStatus | None, now_us: int) -> dict[str, Any]:
-    """What its service last said, and how long ago."""
+    """The age of the last status, and the rate of the service."""
     if heard is None:
         return {"heard_seconds_ago": None, "per_second": 0.0}
     is_fresh = heard.is_fresh(now_us)
@@ -163,7 +163,7 @@ def group_picture(fleet: WantedFleet, fold: ControlFold, board: StatusBoard, nam
 
 
 def _landing(fleet: WantedFleet, board: StatusBoard, name: str, wanted: Wanted, now_us: int) -> dict[str, Any] | None:
-    """None for a group whose order ends in Kafka."""
+    """None for a group without a lake."""
     if fleet.groups[name].lake is None:
         return None
     heard = board.get("spark", name)

@@ -1,8 +1,8 @@
-"""What a service shows over HTTP: `/health/live`, `/health/ready`, `/metrics`, `/status`.
+"""The HTTP endpoints of a service: `/health/live`, `/health/ready`, `/metrics`, `/status`.
 
-A loop says what it does; whether that is any progress is worked out when somebody asks, so that a loop which hangs
-cannot go on saying that it runs. Three clocks tell: `tick` (the loop is alive, perhaps waiting), `progressed` (it did
-what there was to do, or there was nothing), and `failed` until `recovered` (an error that was met and not got past).
+The service's loop reports events, and readiness is computed from their times at each request, so that a loop that
+hangs is not shown as running. The events are `tick` (the loop is alive, perhaps waiting), `progressed` (all available
+work is done), and `failed`, which lasts until progress or `recovered`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from lowwater.errors import ConfigError
 from lowwater.runtime.config import HttpConfig
 from lowwater.runtime.times import now_us
 
-#: a loop that has not ticked for this long is stuck; a broker's restart takes less
+#: a loop without a tick for this long hangs; the restart of a broker takes less
 LIVE_SECONDS_MAX = 120.0
 #: without progress for this long, a service that is to run is `stalled`
 STALL_SECONDS = 5.0
-#: who is at rest, or has failed, is not expected to get on
+#: states in which no progress is expected
 _AT_REST = {"paused", "stopped", "failed"}
 
 
 @dataclass(frozen=True)
 class Stall:
-    """No progress where there should have been some."""
+    """A lack of progress in a service that is to run."""
 
     since_us: int
     seconds: float
@@ -42,20 +42,20 @@ class Stall:
         return {"since_us": self.since_us, "seconds": round(self.seconds, 1), "why": self.why}
 
     def error(self) -> dict[str, Any]:
-        """As errors are shown, for one that nothing has raised."""
+        """The stall in the format of `LowwaterError.fields`."""
         hint = "see docs/operations/runbooks/LowwaterStalled.md"
         return {"error": "Stalled", "what": self.why, "source": None, "thread": None, "position": None, "hint": hint}
 
 
 class Health:
-    """Filled by a service's loop, read by the HTTP thread."""
+    """The health of a service: written by its loop, read by the HTTP thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._ticked = clock()
         self._not_ready: str | None = "starting"
         self._status: dict[str, Any] = {}
-        #: a service whose loop is slower by its own settings needs more
+        #: a service whose settings make its loop slower sets a higher value
         self.stall_seconds = STALL_SECONDS
         self._progressed = clock()
         self._doing = ""
@@ -68,7 +68,7 @@ class Health:
         self._ticked = self._clock()
 
     def progressed(self) -> None:
-        """What there was to do was done, or there was nothing."""
+        """All available work is done."""
         self._progressed = self._clock()
         if self._trouble:
             self._trouble, self._error = "", None
@@ -76,17 +76,17 @@ class Health:
             self._failure = None
 
     def doing(self, what: str) -> None:
-        """For the reason, should it never come back from it."""
+        """Sets the current action, which is shown as the reason of a stall."""
         self._doing = what
 
     def trouble(self, why: str, error: dict[str, Any] | None = None) -> None:
-        """What keeps it from its work, as far as it knows. Shown once that has lasted."""
+        """Sets the cause that blocks the service. It is shown once the service is stalled."""
         self._trouble, self._error = why, error
 
     def failed(self, error: dict[str, Any], status: dict[str, Any], *, needs_proof: bool = False) -> None:
-        """From now on `failed`, whatever it shows, until it gets on: to try again is not to run.
+        """Sets the state `failed` until the next progress, also while the service retries.
 
-        `needs_proof`: until it has `recovered`, because it may get on for a while and then meet the same again.
+        `needs_proof`: until `recovered` instead, because progress may be followed by the same error.
         """
         self._failure, self._needs_proof = error, needs_proof
         self._status = {**status, "state": "failed", "error": error}
@@ -99,13 +99,13 @@ class Health:
         return self._failure is not None
 
     def stall(self) -> Stall | None:
-        """None where it gets on, or need not."""
+        """The current stall; None if there is progress or none is expected."""
         state = self._status.get("state", "starting")
         seconds = self._clock() - self._progressed
         is_starting = state == "starting" and not self._trouble
         if self._failure is not None or state in _AT_REST or is_starting or seconds <= self.stall_seconds:
             return None
-        why = self._trouble or (f"it does not come back from: {self._doing}" if self._doing else "no progress")
+        why = self._trouble or (f"it does not return from: {self._doing}" if self._doing else "no progress")
         return Stall(now_us() - int(seconds * 1e6), seconds, why)
 
     def ready(self) -> None:
@@ -115,7 +115,7 @@ class Health:
         self._not_ready = why
 
     def show(self, status: dict[str, Any]) -> None:
-        """A finished picture: the HTTP thread never looks into a loop's own state."""
+        """Sets the status to show. The HTTP thread reads only this dict, never the state of the loop."""
         self._status = status
 
     def live(self) -> tuple[bool, str]:
@@ -145,11 +145,11 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Probes every few seconds are not worth a line each."""
+        """Requests are not logged: probes send one every few seconds."""
 
 
 def serve(health: Health, http: HttpConfig, registry: CollectorRegistry = REGISTRY) -> int:
-    """Serve from a thread of its own; the port it listens on."""
+    """Serves the endpoints in a new thread; returns the port."""
     metrics = make_wsgi_app(registry)
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:

@@ -1,4 +1,4 @@
-"""Services tell what they show of themselves to a topic: whoever can read Kafka sees the fleet, wherever it runs."""
+"""The status topic: services publish their status, so that every process with access to Kafka can show the fleet."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from lowwater.runtime.config import KafkaConfig
 from lowwater.runtime.times import now_us
 
 REPORT_SECONDS = 1.0
-#: what is older says nothing any more; a busy machine may be late by a few
+#: older status is ignored; a busy machine may publish a few seconds late
 FRESH_SECONDS = 6.0
-#: rates are taken over this long
+#: window of rates
 RATE_SECONDS = 6.0
 
 _log = structlog.get_logger()
 
 
 class Reporter:
-    """Beside a service's loop, on a thread of its own. What it cannot say now it says a second later."""
+    """Publishes the status of a service every second, in a thread of its own. A failed publication is not repeated."""
 
     def __init__(
         self, kafka: KafkaConfig, codec: RecordCodec, service: str, name: str, shown: Callable[[], Mapping[str, Any]]
@@ -41,7 +41,7 @@ class Reporter:
         self._shown = shown
         self._is_heard = True
         self._ended = threading.Event()
-        # a picture that is seconds old is of no use: the next one comes
+        # an old status is of no use: the next one follows within a second
         self._producer = Producer({**client_settings(kafka), "message.timeout.ms": 5000, "linger.ms": 0})
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
 
@@ -63,20 +63,20 @@ class Reporter:
         try:
             self._producer.produce(topics.STATUS, key=key, value=value, on_delivery=self._delivered)
         except BufferError:
-            pass  # Kafka is away: the next one says it
+            pass  # Kafka is down: the next status follows
         except KafkaException as error:
-            # this thread must not end: a service that says nothing any more looks as if it were gone
+            # this thread must not end: a service without status is shown as unreachable
             _log.warning("status", service=self._service, name=self._name, what=error.args[0].str())
         self._producer.poll(0)
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if (error is None) != self._is_heard:
             self._is_heard = error is None
-            what = "heard again" if error is None else error.str()
+            what = "published again" if error is None else error.str()
             _log.warning("status", service=self._service, name=self._name, what=what)
 
     def stop(self) -> None:
-        """The last word: a clean stop is not taken for a crash."""
+        """Ends the thread and publishes `stopped`, so that a clean stop is not shown as a crash."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(5)
@@ -86,7 +86,7 @@ class Reporter:
 
 @dataclass(slots=True)
 class LastStatus:
-    """The last word of one service, and a little before it."""
+    """The last status of one service, with counts of the last seconds for its rate."""
 
     at_us: int
     state: str
@@ -105,16 +105,16 @@ class LastStatus:
         if len(self.counts) < 2:
             return 0.0
         (at, first), (until, last) = self.counts[0], self.counts[-1]
-        # a count that falls is a new process's
+        # a lower count is from a new process
         return max(0.0, (last - first) * 1e6 / max(1, until - at)) if last >= first else 0.0
 
 
-#: what a service counts: its rate is shown
+#: the field of each service's status whose rate is shown
 _COUNTED = {"extractor": "transactions", "merger": "next_gsn", "spark": "gsn"}
 
 
 class StatusBoard:
-    """Pure: records in, the last word of each service out."""
+    """The last status of each service, from Status records. Pure."""
 
     def __init__(self) -> None:
         self._heard: dict[tuple[str, str], LastStatus] = {}
@@ -142,7 +142,7 @@ class StatusBoard:
 
 
 def recent_offset(kafka: KafkaConfig, seconds: float = FRESH_SECONDS) -> int:
-    """Where the status topic's last seconds begin."""
+    """The offset in the status topic at which its last seconds begin."""
     consumer = Consumer(consumer_settings(kafka, "lowwater.state"))
     try:
         since_ms = now_us() // 1000 - int(seconds * 1000)

@@ -1,7 +1,8 @@
-"""Traces by OpenTelemetry, where it is installed (`lowwater[otel]`) and told where to send them.
+"""OpenTelemetry traces, if it is installed (`lowwater[otel]`) and an endpoint is configured.
 
-Spans are for batches (a Kafka transaction, a landing) and for requests, never for rows. Without it a span costs one
-look at a variable. Settings are OpenTelemetry's own: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …
+Spans are for batches (a Kafka transaction, a landing) and for requests, never for rows. Without an endpoint a span
+costs one check of a variable. The settings are those of OpenTelemetry: `OTEL_EXPORTER_OTLP_ENDPOINT`,
+`OTEL_TRACES_SAMPLER`, …
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _tracer: Any = None
 
 
 def configure(service: str, exporter: Any = None) -> None:
-    """For this process; nothing happens where no endpoint is set. `exporter` is for tests."""
+    """Enables tracing for this process if an endpoint is set. `exporter` is for tests."""
     global _tracer
     if exporter is None and not any(os.environ.get(name) for name in ENDPOINTS):
         return
@@ -33,7 +34,7 @@ def configure(service: str, exporter: Any = None) -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
     except ImportError as error:
         raise ConfigError(
-            "a place for traces is set, but OpenTelemetry is not installed",
+            "an endpoint for traces is set, but OpenTelemetry is not installed",
             hint=f"pip install 'lowwater[otel]', or unset {' and '.join(ENDPOINTS)}",
         ) from error
     provider = TracerProvider(resource=Resource.create({"service.name": f"lowwater-{service}"}))
@@ -46,7 +47,7 @@ def configure(service: str, exporter: Any = None) -> None:
 
 
 def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
-    """A step of a batch; what is logged inside carries its ids."""
+    """A span for a step of a batch; log events inside it have its ids."""
     if _tracer is None:
         return _NONE
     named = {f"lowwater.{key}": value for key, value in attributes.items()}
@@ -55,7 +56,7 @@ def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
 
 
 def request_span(name: str, headers: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager[Any]:
-    """A request's, a part of its caller's trace where that was sent (`traceparent`); headers are as in ASGI."""
+    """A span for a request, in the caller's trace if the headers (as in ASGI) contain `traceparent`."""
     if _tracer is None:
         return _NONE
     from opentelemetry import trace
@@ -70,7 +71,7 @@ def request_span(name: str, headers: Iterable[tuple[bytes, bytes]]) -> AbstractC
 
 
 def add_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """For structlog: the ids of the span that is open."""
+    """A structlog processor that adds the ids of the current span."""
     if _tracer is not None:
         from opentelemetry import trace
 

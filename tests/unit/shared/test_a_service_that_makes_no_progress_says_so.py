@@ -47,7 +47,7 @@ def test_without_progress_it_is_stalled_after_seconds_and_says_since_when_and_wh
     shown = health.status()
     assert (shown["state"], shown["gsn"]) == ("stalled", 7)
     assert shown["stalled"]["seconds"] == STALL_SECONDS + 1
-    assert shown["stalled"]["why"] == "it does not come back from: the commit of a Kafka transaction"
+    assert shown["stalled"]["why"] == "it does not return from: the commit of a Kafka transaction"
     assert shown["error"]["what"] == shown["stalled"]["why"]
     assert health.readiness()[0] is False
     # nothing but the loop's own progress ends it: neither a tick nor another picture
@@ -138,10 +138,10 @@ def test_records_that_are_there_and_are_not_read_are_named_and_then_a_doubt(
     _look(watch, clock, 10, 5)
     assert watch.why == ""
     _look(watch, clock, 10, 5)
-    assert "t[0] is not read behind 10" in watch.why
+    assert "t[0] is not read from 10 on" in watch.why
     watch.check()
     _look(watch, clock, 10, 10)
-    with pytest.raises(BusDoubtError, match="handed over nothing behind 10"):
+    with pytest.raises(BusDoubtError, match="returned nothing from offset 10 on"):
         watch.check()
     _look(watch, clock, 11, 1)
     assert watch.why == ""
