@@ -1,1 +1,1 @@
-"""lowwater on Spark: landing of ordered transactions in Parquet, and what keeps the lake in order."""
+"""lowwater on Spark: landing of ordered transactions in Parquet, copies of tables, and maintenance of the lake."""

@@ -5,7 +5,7 @@ from lowwater_spark.service import LandService
 
 
 def main() -> None:
-    flags = {"once": "land what is there, then end"}
+    flags = {"once": "land the available records, then exit"}
     run_service("lowwater-spark", "Lands a group's ordered transactions in Parquet.", "group", LandService, flags)
 
 

@@ -1,4 +1,4 @@
-"""`python -m lowwater_spark.class_archive`: the classes that a landing loads, for its next starts."""
+"""`python -m lowwater_spark.class_archive`: writes the JVM's class data sharing archive, for faster starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make(archive: Path) -> None:
 
 
 def _land(session: SparkSession) -> None:
-    """All that a landing does in general: a stream, batches, Arrow to Python and back, Parquet."""
+    """Loads the classes of a landing: a stream, batches, Arrow to Python and back, Parquet."""
     with tempfile.TemporaryDirectory() as directory:
         made = f"{directory}/made"
         session.range(100).selectExpr("id", "cast(id AS string) AS text").write.parquet(made)
@@ -46,7 +46,7 @@ def _land(session: SparkSession) -> None:
 
 
 def _end(session: SparkSession) -> None:
-    """Also of its Java, which nobody waits for otherwise."""
+    """Stops the session and waits for its JVM to exit, which is when the archive is written."""
     session.stop()
     gateway = session.sparkContext._gateway
     process = getattr(gateway, "proc", None)

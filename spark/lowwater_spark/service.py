@@ -1,7 +1,7 @@
-"""The landing application: a session fences its predecessor, reads the manifests, and starts Spark's stream there.
+"""The landing application: a session fences its predecessor, reads the manifests, and starts a Spark stream.
 
-Spark's own checkpoint never decides anything. Every session begins a new one, at the offset that the last manifest
-names: so it may be deleted at any time, and nothing of an older one is ever believed.
+The stream starts at the offset in the last manifest. Spark's checkpoint is not used for recovery: every session begins
+with an empty one, so the checkpoint directory may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from lowwater_spark.ledger.mirror import Mirror
 from lowwater_spark.maintenance.background import Maintenance
 from lowwater_spark.session import kafka_options, spark_session
 
-#: after a failure of Spark's own
+#: wait before the next session after a failure of Spark
 RETRY_SECONDS = 2.0
-#: after one of the lake's store
+#: wait before the next session after a failure of the lake's store
 STORE_SECONDS = 5.0
 _STORE_ERROR = re.compile(r"lowwater\.errors\.StoreError: (.*)")
 
 
 class LandService(SessionService):
-    """One group's."""
+    """The landing application of one group."""
 
     kind = "group"
     service = "spark"
@@ -91,7 +91,7 @@ class LandService(SessionService):
         return [*wanted, *topics.lake_topics(self.group), *(topic for topic in of_sources if topic.name in chunks)]
 
     def _watched(self, wanted: list[Topic]) -> list[str]:
-        """Progress is the merger's alone."""
+        """All topics but the progress topic, which only the merger uses."""
         return [topic.name for topic in wanted if topic.name != topics.progress(self.group)]
 
     def run(self) -> int:
@@ -105,9 +105,9 @@ class LandService(SessionService):
     def _prepare(self) -> None:
         super()._prepare()
         self._spark = spark_session(f"lowwater-land-{self.group}", self.config.land)
-        # Spark takes this one for itself
+        # pyspark installs its own SIGINT handler
         signal.signal(signal.SIGINT, self._on_stop)
-        # before anything of a copy can land
+        # before any chunk of a copy can land
         self._beginning = Beginning(self.kafka, self._codec, self.group, self.config.sources)
         self._beginning.begin(Chain.open(self._lake_store), self._admin.topic_id(self._topic))
         self._copies = Copies(self._spark, self._settings, self.group, self._lake_store, self._codec)
@@ -159,9 +159,9 @@ class LandService(SessionService):
             shutil.rmtree(checkpoint, ignore_errors=True)
 
     def _checkpoint(self) -> Path:
-        """One of its own for each session; those that a crash left behind go first."""
+        """A new checkpoint directory for this session; those of earlier sessions are deleted first."""
         base = Path(self.config.land.checkpoint_directory or self._settings.state_directory / "checkpoints")
-        # a directory that an operator names may hold more than ours
+        # a configured directory may contain files of others
         own = base.absolute() / f"lowwater-land-{self.group}"
         shutil.rmtree(own, ignore_errors=True)
         return own / uuid.uuid4().hex
@@ -172,8 +172,8 @@ class LandService(SessionService):
         if landed.topic and (landed.topic, landed.topic_id) != (self._topic, topic_id):
             raise TopicError(
                 f"the lake was landed from {landed.topic} ({landed.topic_id}), this is {self._topic} ({topic_id})",
-                hint="the ordered topic was deleted and made again, so its offsets mean something else now: give the "
-                "group another lake.uri, or restore the topic",
+                hint="the ordered topic was deleted and created again, so the offsets in the lake are not valid for "
+                "it: give the group another lake.uri, or restore the topic",
             )
         return topic_id
 
@@ -205,7 +205,7 @@ class LandService(SessionService):
             metrics.STALE.labels(self.group).set(len(stale_now(landing.chain)))
 
     def _watch(self, query: StreamingQuery, ends: _Ends, landing: Landing) -> bool:
-        """False when we are to stop; raises what ended the stream."""
+        """Monitors the stream. Returns False when the service is to stop; raises the error that ended the stream."""
         self._show(None, ends, landing.chain)
         metrics.STALE.labels(self.group).set(len(stale_now(landing.chain)))
         while not self._is_stopping:
@@ -215,7 +215,7 @@ class LandService(SessionService):
             except StreamingQueryException as error:
                 raise self._named(error) from error
             except (Py4JError, OSError) as error:
-                raise SparkError(f"Spark's JVM is gone: {error}", hint="this process ends; start it again") from error
+                raise SparkError(f"Spark's JVM has exited: {error}", hint="this process exits; restart it") from error
             if not query.status["isTriggerActive"]:
                 self.health.tick()
             self.look_at_kafka()
@@ -225,11 +225,11 @@ class LandService(SessionService):
             if self.is_restarted or self._control.fold.get(self.kind, self.group).control.wanted.is_at_rest:
                 break
             if self._copies.fenced is not None:
-                raise self._copies.fenced  # where nothing is landed, only the copies hear of it
+                raise self._copies.fenced  # an idle landing does not write to Kafka and is not fenced itself
         return False
 
     def _note_progress(self, landing: Landing) -> None:
-        """It lands while there is something to land. Copies that failed are tried again by themselves, and shown."""
+        """Reports to `health` whether available records land. Failed copies are retried automatically, and reported."""
         why = self._progress.look(landing.read_to, landing.steps)
         if why:
             self.health.trouble(why)
@@ -244,7 +244,7 @@ class LandService(SessionService):
             self.health.ready()
 
     def _named(self, error: StreamingQueryException) -> LowwaterError:
-        """What ended the stream, by the name that it has here."""
+        """The error that ended the stream, as an error class of lowwater."""
         found = self._error
         if found is not None:
             return found
@@ -252,19 +252,19 @@ class LandService(SessionService):
         refused = _STORE_ERROR.findall(text)
         if refused:
             # raised by a task, in another process
-            return StoreError(refused[-1].strip()[:1000], hint="is the lake full, or read-only? it is tried again")
+            return StoreError(refused[-1].strip()[:1000], hint="is the lake full or read-only? the landing is retried")
         if "OffsetOutOfRange" in text or "failOnDataLoss" in text or "Some data may have been lost" in text:
             return DataGoneError(
                 f"records of {self._topic} that have not landed are gone", hint="see docs/operations.md, data gone"
             )
         if "org.apache.kafka.common.errors" in text:
-            return BusDoubtError(f"Spark's Kafka client: {text[:500]}", hint="started anew from the last manifest")
-        return SparkError(f"Spark: {text[:2000]}", hint="it is tried again; the log has the whole of it")
+            return BusDoubtError(f"Spark's Kafka client: {text[:500]}", hint="restarted from the last manifest")
+        return SparkError(f"Spark: {text[:2000]}", hint="the landing is retried; the log has the full error")
 
     def _can_go_on(self, error: LowwaterError) -> bool:
-        """A lost worker or executor is no reason to wait for a person; a lost JVM ends this process, too."""
+        """True if a new session may continue, as after a lost executor. Raises `error` if the JVM has exited."""
         if isinstance(error, LandingConflictError):
-            return True  # a predecessor's last manifest: the next session reads the chain again
+            return True  # caused by the last manifest of a predecessor: the next session reads the chain again
         if isinstance(error, StoreError):
             self._rest(STORE_SECONDS)
             return True
@@ -306,13 +306,13 @@ class LandService(SessionService):
         self._show_beside()
 
     def _show_beside(self) -> None:
-        """What goes on beside the landings, also while there are none."""
+        """Updates the status with maintenance and copies, also while nothing lands."""
         maintained = self._maintenance.last if self._maintenance is not None else {}
         self.health.show({**self._shown, "maintenance": maintained, "copies": self._copies.status})
 
 
 class _Ends:
-    """Where the ordered topic begins and ends for a reader of committed records."""
+    """First and end offset of the ordered topic for a read_committed consumer."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._place = TopicPartition(topic, 0)

@@ -1,4 +1,4 @@
-"""The Spark session, and Kafka's settings in the words of Spark's own client."""
+"""The Spark session, and the Kafka client settings converted for Spark's Java client."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from lowwater.runtime.config import KafkaConfig, LandConfig
 from lowwater.runtime.secrets import resolve
 
 JARS_VARIABLE = "LOWWATER_SPARK_JARS"
-#: what `class_archive.py` makes: a start that has it costs half
+#: written by `class_archive.py`; it halves the startup time
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 
 _JAVA = " ".join(
     (
-        # the JVM's Arrow checks the bounds of every value that it writes unless it is told not to
+        # by default the JVM's Arrow checks the bounds of every value that it writes
         "-Darrow.enable_unsafe_memory_access=true",
         "-Darrow.enable_null_check_for_get=false",
-        # Avro's own quicker reader; from_avro uses it only where it is told to
+        # Avro's fast reader is off by default in from_avro
         "-Dorg.apache.avro.fastread=true",
-        # the code that Spark writes for many tables is long, and would be interpreted
+        # the code that Spark generates for many tables is long, and would be interpreted
         "-XX:-DontCompileHugeMethods",
-        # a landing is short-lived bytes and no deadline in milliseconds
+        # a landing allocates short-lived bytes, and pauses of milliseconds do not matter
         "-XX:+UseParallelGC",
     )
 )
 _DEFAULTS = {
     "spark.master": "local[*]",
     "spark.driver.memory": "2g",
-    # a worker that dies says where it was
+    # a worker that crashes writes its stack trace
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    # a compaction must not hold up the landings beside it
+    # a compaction must not delay landings that run at the same time
     "spark.scheduler.mode": "FAIR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.adaptive.enabled": "false",
-    # a task's records are bytes until Arrow has them: keep what was compiled for a table version
+    # keep the compiled decoder of every table version
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
@@ -56,18 +56,18 @@ _DEFAULTS = {
 
 
 def _jars() -> str:
-    """In an image they lie where `LOWWATER_SPARK_JARS` says, in a clone in `.jars/spark`."""
+    """The jars in the directory `LOWWATER_SPARK_JARS` (set in an image), or in `.jars/spark` of a clone."""
     named = os.environ.get(JARS_VARIABLE)
     places = [Path(named)] if named else [p / ".jars/spark" for p in (Path.cwd(), *Path(__file__).resolve().parents)]
     for place in places:
         found = sorted(place.glob("*.jar"))
         if found:
             return ",".join(map(str, found))
-    raise ConfigError("Spark's Kafka and Avro jars are not here", hint=f"`make jars`, or set {JARS_VARIABLE}")
+    raise ConfigError("Spark's Kafka and Avro jars were not found", hint=f"`make jars`, or set {JARS_VARIABLE}")
 
 
 def spark_session(name: str, config: LandConfig) -> SparkSession:
-    # the workers run this very Python, with the packages of this environment
+    # the workers run the same Python, with the packages of this environment
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if "LOWWATER_FAIL_AT" in os.environ:
         # a fail point in a task kills the application, not only the worker that the task runs in
@@ -103,10 +103,10 @@ _SECURITY = ("sasl.", "ssl.", "security.")
 
 
 def java_settings(kafka: KafkaConfig) -> dict[str, str]:
-    """The operator's client settings for the Java client.
+    """The settings of `kafka.client` converted for the Java client.
 
-    Those of security are translated, or refused: never dropped. Others tune librdkafka and mean nothing to Java;
-    `land.spark` takes what tunes Spark's own client, as `kafka.<name>`.
+    Security settings are converted, or refused with ConfigError, never dropped. Other settings are specific to
+    librdkafka and are left out; settings of Spark's Java client belong in `land.spark`, as `kafka.<name>`.
     """
     wanted = {_NAMES.get(name, name): resolve(value) for name, value in kafka.client.items()}
     found: dict[str, str] = {}
@@ -115,7 +115,7 @@ def java_settings(kafka: KafkaConfig) -> dict[str, str]:
         module = _LOGIN.get(wanted.get("sasl.mechanism", "PLAIN").upper())
         if module is None:
             raise ConfigError(
-                f"sasl.mechanism {wanted.get('sasl.mechanism')} with a user name is not known to Spark's client",
+                f"sasl.mechanism {wanted.get('sasl.mechanism')} with a user name is not supported by Spark's client",
                 hint=f"one of {', '.join(_LOGIN)}",
             )
         found["sasl.jaas.config"] = f"{module} required username={_quoted(user)} password={_quoted(password or '')};"
@@ -152,7 +152,7 @@ def kafka_options(kafka: KafkaConfig, land: LandConfig, topic: str) -> dict[str,
         "kafka.isolation.level": "read_committed",
         "kafka.max.poll.records": "25000",
         "kafka.max.partition.fetch.bytes": str(8 << 20),
-        # what a task is to read is there: it only ever waits for the marker that ends a Kafka transaction
+        # the records of a task are in the topic already: it waits only for the end marker of a Kafka transaction
         "kafka.fetch.max.wait.ms": "10",
     }
     own = {name: value for name, value in land.spark.items() if name.startswith("kafka.")}

@@ -1,1 +1,1 @@
-"""Chunks of tables become files of the lake."""
+"""Writes chunks of tables to files of the lake."""

@@ -1,7 +1,7 @@
-"""What copies tell the ledger topic: an extractor learns from it which chunks have landed.
+"""The records of copies in the ledger topic, from which an extractor learns which chunks have landed.
 
-It has a producer of its own beside the landing's, so that neither waits for the other. A record that comes twice, once
-from here and once when the landing repairs the topic, says the same twice.
+Copies and landing have separate producers, so that neither waits for the other. A record may be written twice, here and
+when the landing repairs the topic; both have the same content.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lowwater_spark.ledger.mirror import landed_record, read_ledger_of
 
 
 class CopyMirror:
-    """One group's. Whoever makes one fences its predecessor, and ends what that one left open."""
+    """The ledger producer of one group's copies. Creating it fences the predecessor and aborts its open transaction."""
 
     def __init__(self, kafka: KafkaConfig, codec: RecordCodec, group: str) -> None:
         self._kafka = kafka
@@ -31,7 +31,7 @@ class CopyMirror:
         self._topic = topics.ledger(group)
         self._producer = TransactionalProducer(kafka, f"lowwater.copy.{group}")
         self._producer.init()
-        #: manifests up to here have been looked at
+        #: manifests up to this number have been checked
         self._seen = 0
         #: numbers of copies' manifests that are mirrored
         self._mirrored: set[int] = set()
@@ -53,7 +53,7 @@ class CopyMirror:
         fail_point("copy.prepared")
 
     def landed(self, chain: Chain) -> int:
-        """All manifests of copies that are not mirrored yet, also those of a predecessor that woke up; how many."""
+        """Mirrors all manifests of copies that are not mirrored yet, also of a predecessor; returns their number."""
         found = [m for m in chain.log(self._seen + 1) if m.kind is ManifestKind.COPY and m.n not in self._mirrored]
         self._send([landed_record(manifest) for manifest in found], "copy.landed_produced")
         self._mirrored.update(manifest.n for manifest in found)
@@ -65,9 +65,9 @@ class CopyMirror:
         self._send([Aborted(attempt, n, reason, now_us())])
 
     def repair(self, chain: Chain) -> int:
-        """What a crash left open; how many records were missing.
+        """Writes the records that are missing after a crash; returns their number.
 
-        An attempt is prepared before its manifest is written, so that one is not below the number it names first.
+        An attempt is prepared before its manifest is written, so the manifest's number is not below the prepared one.
         """
         ledger = read_ledger_of(chain, self._kafka, self._codec, self._group)
         begun = {p.attempt: p for p in ledger.open_attempts.values() if p.kind == ManifestKind.COPY}
@@ -75,7 +75,7 @@ class CopyMirror:
         self._seen = min((p.n for p in begun.values()), default=chain.head.n + 1) - 1
         for manifest in chain.log(self._seen + 1) if begun else ():
             begun.pop(manifest.attempt, None)
-        # noted before they are prepared: one without a note was decided, and swept
+        # a note is written before Prepared: an attempt without a note was decided, and its note deleted by a sweep
         notes = {note.attempt: note for note in read_notes(chain.store)} if begun else {}
         lost = [p for p in begun.values() if p.attempt not in notes or not notes[p.attempt].can_land_in(chain)]
         count = self.landed(chain)

@@ -1,9 +1,9 @@
-"""Which chunks are to be copied, and which copies are to be closed. Pure: the chunks topic and the chain decide.
+"""Which chunks are to be copied, and which copies are to be closed, by the chunks topic and the chain. Pure.
 
-A copy is of one table. It is whole when all its chunks have landed, readable when its `Copied` has, replaced when a
-later copy says so. What is replaced before it was whole can never become readable, so its files go. One that is whole
-may have its `Copied` on the way, and then its files answer for the time until the next copy is readable: it is let
-alone until that is known.
+A copy is of one table. It is complete when all its chunks have landed, readable when its `Copied` record has landed,
+and replaced when a later copy names it. A copy that is replaced before it is complete can never become readable, so its
+files are removed. The `Copied` record of a complete one may still arrive; its files are then needed until the next copy
+is readable, so it is retained until that is known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lowwater.records.types import Chunk
 
 
 class Ledger(Protocol):
-    """What is asked of the chain."""
+    """The part of the chain that plans need."""
 
     @property
     def copied(self) -> list[CopiedTables]: ...
@@ -31,7 +31,7 @@ class Ledger(Protocol):
 
 @dataclass
 class CopyPlan:
-    """One copy, as far as the topic has told of it."""
+    """One copy, as far as the chunks topic has been read."""
 
     source: str
     #: `namespace.table`
@@ -59,23 +59,23 @@ class CopyPlans:
 
     def __init__(self) -> None:
         self._plans: dict[str, CopyPlan] = {}
-        #: copy → the one that takes its place
+        #: copy → the copy that replaces it
         self._replaced: dict[str, str] = {}
 
     def add(self, chunks: Iterable[Chunk]) -> None:
-        """A record that comes twice changes nothing."""
+        """Adds chunks; repeated records have no effect."""
         for chunk in chunks:
             plan = self._plans.get(chunk.copy)
             if plan is None:
                 plan = self._plans[chunk.copy] = CopyPlan(chunk.source, chunk.table, chunk.copy, chunk.chunks)
-            # a copy of no chunks is only there to replace one whose table is gone
+            # a copy without chunks only replaces a copy of a table that was dropped
             if chunk.chunks:
                 plan.waiting[chunk.chunk] = chunk
             if chunk.replaces:
                 self._replaced[chunk.replaces] = chunk.copy
 
     def settle(self, ledger: Ledger) -> None:
-        """Forgets what has landed, and the copies about which nothing is left to decide: there may be many chunks."""
+        """Removes landed chunks, and copies that are closed or readable, to save memory."""
         readable = {copied.copy_id for copied in ledger.copied}
         for plan in list(self._plans.values()):
             if plan.copy in ledger.closed_copies or plan.copy in readable:
@@ -86,34 +86,34 @@ class CopyPlans:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing that lands now can make a difference."""
+        """True if no chunk is left to copy and no copy to close."""
         return not any(plan.waiting or plan.copy in self._replaced for plan in self._plans.values())
 
     def active(self) -> Iterator[CopyPlan]:
-        """Copies that have chunks left to copy; `settle` comes first."""
+        """Copies that have chunks left to copy; call `settle` first."""
         return (p for p in self._plans.values() if p.waiting and p.copy not in self._replaced)
 
     def pending(self, held: Collection[str] = ()) -> Iterator[Chunk]:
-        """`held`: names of sources and ids of copies that are let alone for now."""
+        """Chunks to copy, without those of the sources and copies in `held`."""
         for plan in self.active():
             if plan.source not in held and plan.copy not in held:
                 yield from plan.waiting.values()
 
     def closings(self, ledger: Ledger) -> list[CopyPlan]:
-        """Copies of which nothing is to land any more, and nothing is to be read; `settle` comes first."""
+        """Copies to close: no chunk of them may land or is read any more. Call `settle` first."""
         readable = {copied.copy_id for copied in ledger.copied}
         found = []
         for copy, by in self._replaced.items():
             plan = self._plans.get(copy)
             if plan is None:
                 continue
-            # a source's records keep their order: its own Copied would have come before that of the later copy
+            # records of a source are in order: its own Copied would have preceded that of the later copy
             if plan.waiting or self._is_any_readable(by, readable):
                 found.append(plan)
         return found
 
     def _is_any_readable(self, copy: str, readable: set[str]) -> bool:
-        """This copy, or one that has taken its place."""
+        """Whether this copy, or one that replaced it, is readable."""
         seen: set[str] = set()
         while copy not in seen:
             if copy in readable:

@@ -1,4 +1,4 @@
-"""How far the copies are: for `/status` and the log. Written by the copies' thread, read by others."""
+"""Progress of the copies, for `/status` and the log. Written by the copies' thread, read by other threads."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 from lowwater_spark.copy.plan import CopyPlan
 
-#: of tables that are shown; the sums are of all
+#: limit of the tables in the status; the sums include all tables
 TABLES_SHOWN_MAX = 100
 
 
 @dataclass
 class _Copied:
-    """Of one copy, in this process."""
+    """Rows of one copy that this process has copied."""
 
     began: float
     rows: int = 0
-    #: that had landed before this process began
+    #: rows that had landed before this process began
     rows_before: int = 0
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Why a copy, or all of a source, is let alone."""
+    """Why a copy, or all copies of a source, are on hold."""
 
     why: str
     until: float
@@ -36,12 +36,12 @@ class Progress:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._copied: dict[str, _Copied] = {}
-        #: by copy or source
+        #: copy or source → why it is on hold
         self._waiting: dict[str, Waiting] = {}
         self._error: dict[str, Any] | None = None
         self._picture: dict[str, Any] = {"state": "idle"}
 
-    # -- what happens ------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------
 
     def begin(self, copy: str, rows_before: int) -> None:
         if copy not in self._copied:
@@ -55,7 +55,7 @@ class Progress:
         self._waiting.pop(copy, None)
 
     def hold(self, name: str, why: str, seconds: float, *, needs_plan: bool = False) -> bool:
-        """True where that is news."""
+        """Puts a copy or source on hold. True if it was not on hold for the same reason before."""
         before = self._waiting.get(name)
         self._waiting[name] = Waiting(why, self._clock() + seconds, needs_plan)
         return before is None or before.why != why
@@ -65,20 +65,20 @@ class Progress:
         return {name for name, waiting in self._waiting.items() if waiting.until > now}
 
     def fail(self, error: dict[str, Any]) -> bool:
-        """True where nothing has gone well since the last time."""
+        """Records an error. True if there was no success since the previous one."""
         is_again = self._error is not None
         self._error = error
         self._picture = {**self._picture, "state": "failed", "error": error}
         return is_again
 
-    # -- what is shown -----------------------------------------------------------------------------------
+    # -- status ------------------------------------------------------------------------------------------
 
     @property
     def picture(self) -> dict[str, Any]:
         return self._picture
 
     def show(self, active: Iterable[CopyPlan]) -> dict[str, Any]:
-        """A finished picture, of which nothing changes any more. What had failed goes on."""
+        """Builds a new status, which is not modified afterwards, and clears the last error."""
         self._error = None
         plans = list(active)
         names = {name for plan in plans for name in (plan.copy, plan.source)}

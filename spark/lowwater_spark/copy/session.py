@@ -1,6 +1,6 @@
-"""Chunks become files of the lake: some at a time, each by one task, and one manifest makes an attempt's count.
+"""Copies chunks to files of the lake: several per attempt, each by one task, committed by one manifest.
 
-A chunk whose snapshot is gone waits for the plan that replaces it; the others go on. A replaced copy is closed.
+A chunk whose snapshot is gone waits for the plan that replaces it; other chunks continue. A replaced copy is closed.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from lowwater_spark.ledger.ledger import Draft, commit_draft, copy_attempt, tabl
 
 _log = structlog.get_logger()
 
-#: of one attempt, for each core: the more, the rarer the manifests; the fewer, the more often a core waits
+#: chunks of one attempt per core: more chunks mean fewer manifests; fewer chunks mean more idle cores
 CHUNKS_PER_CORE = 4
-#: until it is tried again: a source that does not answer, a gone snapshot, anything else
+#: wait before a retry: a source that does not answer, a snapshot that is gone, any other error
 LOST_SECONDS, GONE_SECONDS, ERROR_SECONDS = 5.0, 60.0, 30.0
 
 
 class CopySession:
-    """From the fencing of a predecessor to a doubt. Its chain and its mirror are its alone."""
+    """One session, from the fencing of a predecessor to the first error. Chain and mirror are not shared."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class CopySession:
         self._mirror = mirror
         self._progress = progress
         self._plans = CopyPlans()
-        # opened with the first chunk; the landing's own is not for two threads
+        # opened with the first chunk; the landing's store is not thread-safe
         self._schemas: SchemaStore | None = None
         self._chunks_max = CHUNKS_PER_CORE * int(spark.sparkContext.defaultParallelism)
         try:
@@ -82,7 +82,7 @@ class CopySession:
         self._plans.add(chunks)
 
     def turn(self) -> bool:
-        """Some of what is to be done; False when there is nothing for now."""
+        """Closes copies or copies some chunks; False if there is nothing to do now."""
         if self._plans.is_settled:
             self._show()
             return False
@@ -134,16 +134,16 @@ class CopySession:
             return sorted(run_tasks(frame, partial(copy_task, params)), key=lambda report: report.number)
         except (PySparkException, Py4JError, OSError) as error:
             raise SparkError(
-                f"a job that copies chunks failed: {str(error)[:1000]}", hint="it is tried again; see the log"
+                f"a job that copies chunks failed: {str(error)[:1000]}", hint="it is retried; see the log"
             ) from error
 
     def _commit(self, draft: Draft) -> Manifest | None:
-        """None where another attempt was first: what has landed is seen at the next turn."""
+        """The manifest, or None if another attempt was first: the next turn reads what has landed."""
         try:
             manifest = commit_draft(self._chain, draft, points="copy")
         except LandingConflictError as error:
             _log.info("another copy was first", attempt=draft.attempt, why=error.what)
-            # raises FencedError where that was another application
+            # raises FencedError if that was another application
             self._mirror.aborted(draft.attempt, self._chain.head.n + 1, error.what)
             return None
         self._mirror.landed(self._chain)
@@ -152,12 +152,12 @@ class CopySession:
         return manifest
 
     def _close(self, plans: Sequence[CopyPlan]) -> None:
-        """Nothing of these lands any more; what had landed was never readable."""
+        """Closes copies: no chunk of them can land afterwards. Their landed files, never readable, are removed."""
         attempt, n = copy_attempt(self._chain.head.n), self._chain.head.n
         copies = {plan.copy for plan in plans}
         files = tuple(file for plan in plans for file in self._files(plan))
         if files:
-            # so that a sweep finds what was removed
+            # a sweep finds the removed files by this note
             write_note(self._chain.store, AttemptNote(attempt=attempt, n=n, removed=tuple(f.path for f in files)))
         self._mirror.prepare(attempt, n + 1)
         draft = Draft(
@@ -180,7 +180,7 @@ class CopySession:
             self._schemas = open_store(self._settings)
         return self._schemas.entry(SchemaId(schema_id)).schema
 
-    # -- what is shown -----------------------------------------------------------------------------------
+    # -- status ------------------------------------------------------------------------------------------
 
     def _begin(self, chunks: Sequence[Chunk]) -> None:
         copies = {chunk.copy for chunk in chunks}

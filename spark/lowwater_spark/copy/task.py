@@ -1,4 +1,4 @@
-"""In a task: one chunk, from the source's database into files of the lake."""
+"""A Spark task that copies one chunk from the source's database to files of the lake."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from lowwater_spark.landing.reports import report_batch, task_tag
 
 @dataclass(frozen=True)
 class CopyParams:
-    """What all tasks of one attempt are told. Secrets are references: each task resolves them itself."""
+    """Parameters of all tasks of one attempt. Secrets are references: each task resolves them."""
 
     lake: LakeConfig
     attempt: str
     chunks: tuple[Chunk, ...]
     #: schema id → Avro schema of the table version
     avro: dict[int, str]
-    #: by name
+    #: source name → its config
     sources: dict[str, SourceConfig]
 
 
 @dataclass
 class ChunkReport:
-    #: place in the attempt's chunks
+    #: index in the attempt's chunks
     number: int
     files: tuple[File, ...] = ()
     rows: int = 0
@@ -53,7 +53,7 @@ def copy_chunk(params: CopyParams, number: int) -> ChunkReport:
     try:
         files = _copy(params, chunk, f"{number}-{task_tag()}")
     except LowwaterError as error:
-        # the other chunks of the attempt land all the same
+        # the other chunks of the attempt still land
         return ChunkReport(number, error=error)
     return ChunkReport(number, files, sum(file.rows for file in files))
 
@@ -64,7 +64,7 @@ def _copy(params: CopyParams, chunk: Chunk, tag: str) -> tuple[File, ...]:
     source = open_source(chunk.source, config.kind, config.config)
     batches = source.read_chunk(chunk, avro, column_rules(config.columns))
     with LakeFiles(open_lake_store(params.lake), params.attempt, tag, params.lake.file_bytes) as files:
-        # a chunk without rows is a file without rows: it has landed, too
+        # a chunk without rows is written as a file without rows, so that it counts as landed
         files.add(chunk.schema_id, table, table.copy_schema.empty_table(), Layer.COPY)
         for batch in batches:
             files.add(chunk.schema_id, table, pa.Table.from_batches([batch]), Layer.COPY)

@@ -1,6 +1,6 @@
-"""Copies beside the landing: a thread with a chain and a producer of its own, and Spark's tasks in a pool of their own.
+"""Runs copies in a separate thread with its own chain and producer, and its Spark tasks in a separate pool.
 
-The chunks topics are the plan, the chain says what has landed; `session.py` copies what lies between.
+The chunks topics contain the plan, the chain contains the landed chunks; `session.py` copies the difference.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from lowwater_spark.copy.session import CopySession
 
 _log = structlog.get_logger()
 
-#: after an error of its own; twice as long after each, up to the last
+#: wait after an error, doubled after each further one up to the maximum
 RETRY_SECONDS, RETRY_SECONDS_MAX = 2.0, 60.0
 IDLE_SECONDS = 1.0
-#: a quiet topic is asked once in this time; what comes is answered at once
+#: how long a fetch from an idle topic waits; new records are returned at once
 _QUIET = {"fetch.wait.max.ms": 1000}
 
 
 class Copies:
-    """One group's. What it cannot do now it does the next time, and says so."""
+    """The copies of one group. Errors are logged, reported in `status`, and retried."""
 
     def __init__(self, spark: SparkSession, settings: Settings, group: str, store: Store, codec: RecordCodec) -> None:
         self._spark = spark
@@ -43,10 +43,10 @@ class Copies:
         self._store = store
         self._codec = codec
         self._progress = Progress()
-        #: another application has taken over
+        #: set when another application has fenced this one
         self.fenced: FencedError | None = None
         self._stop = threading.Event()
-        # at once: what a predecessor left open would hide the end of the ledger from the landing
+        # at once: an open transaction of a predecessor would block read_committed readers of the ledger, as the landing
         self._mirror: CopyMirror | None = self._new_mirror()
         self._thread = threading.Thread(target=self._run, name="copies", daemon=True)
 
@@ -58,11 +58,11 @@ class Copies:
         self._thread.start()
 
     def stop(self) -> None:
-        """A job that is running is not waited for: whatever it has not committed is rubbish, and swept later."""
+        """Does not wait for a running job: a later sweep deletes its uncommitted files."""
         self._stop.set()
 
     def run_once(self) -> None:
-        """Until no chunk is left that can be copied now."""
+        """Copies until no chunk is left that can be copied now."""
         session = self._session()
         try:
             self._read_plans(session)
@@ -86,7 +86,7 @@ class Copies:
                     return
                 self._stop.wait(min(seconds, RETRY_SECONDS_MAX))
             except Exception as error:
-                # nothing that is known: the thread ends, and that must not look as if it were idle
+                # unexpected: the thread ends, and the status must not show it as idle
                 self._progress.fail({"error": type(error).__name__, "what": str(error)})
                 raise
 
@@ -112,7 +112,7 @@ class Copies:
         return CopySession(self._spark, self._settings, self._group, self._store, mirror, self._progress)
 
     def _read_plans(self, session: CopySession) -> dict[Place, int]:
-        """To the end of all topics: a plan that replaces another comes behind it."""
+        """Reads all chunks topics to their ends, because a plan that replaces another comes after it."""
         ends = {}
         for source in self._settings.group(self._group).sources:
             topic = topics.chunks(source)

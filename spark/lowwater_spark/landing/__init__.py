@@ -1,1 +1,1 @@
-"""Micro-batches of the ordered topic become files of the lake."""
+"""Writes micro-batches of the ordered topic to files of the lake."""

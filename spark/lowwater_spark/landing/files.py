@@ -1,4 +1,4 @@
-"""Parquet files of a lake, written by a task: one at a time for each table, each under its attempt's own name."""
+"""Parquet files of a lake, written by a task: one at a time for each table, each named after its attempt."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lowwater.lake.schema.columns import LakeTable
 from lowwater.lake.store.base import Store
 from lowwater_spark.landing.moved_key_notes import TangleNotes
 
-#: rows that are written together; a reader skips row groups by their bounds
+#: rows of a row group; a reader skips row groups by their bounds
 ROW_GROUP_ROWS = 1 << 16
-#: what all tables of one task may hold back; the largest is written first
+#: limit of the bytes that all tables of one task buffer; the largest table is written first
 HELD_BYTES_MAX = 64 << 20
 
 
 def path_name(table: str) -> str:
-    """A table's name as part of a path: what some store might take amiss is written out."""
+    """A table's name as part of a path, with escapes for characters that a store may not accept."""
     return re.sub(r"[^A-Za-z0-9_.-]", lambda m: f"_x{ord(m.group()):x}_", table)
 
 
@@ -42,7 +42,7 @@ def _json_value(value: Any) -> Any:
 
 
 def key_bounds(path: Path, key: tuple[str, ...]) -> dict[str, Bounds]:
-    """Least and greatest of each key column, out of the file's own statistics."""
+    """Minimum and maximum of each key column, from the statistics in the file."""
     metadata = pq.read_metadata(path)
     names = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
     found: dict[str, Bounds] = {}
@@ -55,7 +55,7 @@ def key_bounds(path: Path, key: tuple[str, ...]) -> dict[str, Bounds]:
         try:
             low, high = _json_value(min(s.min for s in groups)), _json_value(max(s.max for s in groups))
         except (OverflowError, ValueError):
-            # a time that Python's own cannot hold, of the year 294276 say: files without bounds are read all the same
+            # a time that Python cannot represent, such as of the year 294276: a file without bounds is never skipped
             continue
         if low is not None and high is not None:
             found[column] = Bounds(min=low, max=high)
@@ -77,7 +77,7 @@ class _Open:
 
 
 class TableWriter:
-    """One table version. Rows come in (gsn, seq) order and go to files of about `file_bytes`."""
+    """Writes one table version. Rows are added in (gsn, seq) order and go to files of about `file_bytes`."""
 
     def __init__(self, files: LakeFiles, schema_id: int, table: LakeTable, layer: Layer) -> None:
         self._files = files
@@ -94,13 +94,13 @@ class TableWriter:
     def add(self, rows: pa.Table) -> None:
         self._held.append(rows)
         self._held_rows += rows.num_rows
-        # not `nbytes`: it reads the offsets of arrays without items too, and the JVM sends none for those
+        # not `nbytes`: it reads the offsets of empty arrays too, and the JVM sends none for those
         self.held_bytes += rows.get_total_buffer_size()
         if self._held_rows >= ROW_GROUP_ROWS:
             self.write_held()
 
     def write_held(self) -> None:
-        """One row group."""
+        """Writes the buffered rows as one row group."""
         if not self._held:
             return
         rows = pa.concat_tables(self._held)
@@ -117,7 +117,7 @@ class TableWriter:
 
     def _note(self, file: _Open, rows: pa.Table) -> None:
         file.rows += rows.num_rows
-        # a state without rows is a file without rows
+        # a state without rows is written as a file without rows
         if self._layer is Layer.COPY or not rows.num_rows:
             return
         span = pc.min_max(rows["_gsn"])
@@ -167,7 +167,7 @@ class TableWriter:
 
 
 class LakeFiles:
-    """All that one task writes. `tag` tells it from the other tasks of its attempt."""
+    """All files that one task writes. `tag` distinguishes the tasks of an attempt."""
 
     def __init__(self, store: Store, attempt: str, tag: str, file_bytes: int) -> None:
         self.store = store
@@ -182,7 +182,7 @@ class LakeFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Where it was not closed, nothing is left on this machine."""
+        """Deletes the local files, also if `close` was not called."""
         self._directory.cleanup()
 
     def scratch(self) -> Path:
@@ -205,7 +205,7 @@ class LakeFiles:
             largest.write_held()
 
     def close(self) -> list[File]:
-        """All of them are in the store when this returns."""
+        """The files written; all of them are in the store when this returns."""
         try:
             for table in self._tables.values():
                 table.close()

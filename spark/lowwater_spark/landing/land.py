@@ -1,4 +1,4 @@
-"""A micro-batch becomes a landing: prepare, write, check, commit by creating the manifest, mirror."""
+"""The landing of a micro-batch: prepare, write, check, commit by creating the manifest, mirror."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lowwater.errors import FencedError, LandingConflictError, LandingError
 from lowwater.kafka import topics
 from lowwater.lake.chain.chain import Chain
 from lowwater.lake.chain.manifest import CopiedTables, Generation, Landed, Manifest, ManifestKind, StaleTables
+from lowwater.lake.schema.columns import lake_table
 from lowwater.records.codec import decode_commit
 from lowwater.records.ids import SchemaId
 from lowwater.records.schemas import SchemaStore
@@ -25,6 +26,7 @@ from lowwater.runtime.config import Settings
 from lowwater.runtime.times import now_us
 from lowwater.status import tracing
 from lowwater_spark import metrics
+from lowwater_spark.landing.compiled_tables import ROWS_MIN, CompiledTables
 from lowwater_spark.landing.decode import CONTROL, end_of, largest_value, ordered_rows
 from lowwater_spark.landing.land_task import LandTask, TaskParams, TaskReport
 from lowwater_spark.landing.peek import peek
@@ -36,14 +38,14 @@ from lowwater_spark.session import kafka_options
 
 _log = structlog.get_logger()
 
-_OF_ANOTHER_LAKE = "its copy landed in another lake: `lowwater source copy` makes one for this lake"
-#: below this a landing is one task: more would only make more files
+_OF_ANOTHER_LAKE = "its copy landed in another lake: `lowwater source copy` copies it to this lake"
+#: a landing with fewer rows is one task: more tasks would only write more files
 ROWS_PER_TASK_MIN = 50_000
-#: a table version that was not seen for this many landings is no longer looked for
+#: a table version that had no rows in this many landings is no longer decoded
 LANDINGS_REMEMBERED = 10
-#: values up to this size are handed to Python by count; above, Spark weighs each batch, row by row
+#: up to this value size a batch is limited by its number of rows; above it, Spark measures the batch after each row
 VALUE_BYTES_SMALL = 16 << 10
-#: the more rows the fewer batches, and each costs the same for every table in it
+#: large, because each batch has a fixed cost for every table
 _BATCH_ROWS = 50_000
 _BATCH_BYTES = 64 << 20
 _NO_LIMIT = (1 << 31) - 1
@@ -51,28 +53,28 @@ _NO_LIMIT = (1 << 31) - 1
 
 @dataclass
 class Tail:
-    """What was read behind the last end. It is stored nowhere: whoever comes next reads it again, from Kafka."""
+    """Records after the last transaction end. They are not stored: a new session reads them again from Kafka."""
 
-    #: behind the last record that was read
+    #: offset after the last record that was read
     end: int
-    #: the transaction that it is the beginning of
+    #: the transaction that these records begin
     gsn: int
-    #: its rows; nothing where they are too many to be kept: they are read again, too
+    #: its decoded rows; empty if they are too many to be retained, then they are read again from Kafka
     held: list[TaskReport]
 
 
 @dataclass
 class _Ran:
-    """A micro-batch, once its tasks have ended."""
+    """A micro-batch whose tasks have finished."""
 
     reports: list[TaskReport]
     result: Stitched
-    #: schema id → Avro schema of what was decoded
+    #: schema id → Avro schema of the decoded table versions
     tables: dict[int, str]
 
 
 class Landing:
-    """One group's landing, in one process. Its chain and its mirror are its alone."""
+    """The landing of one group, in one process. No other thread may use its chain and its mirror."""
 
     def __init__(
         self,
@@ -98,18 +100,19 @@ class Landing:
         self._control_ids = {name: int(schema_id_of(headers[name])) for name in CONTROL}
         self._cores = spark.sparkContext.defaultParallelism
         self._attempt = ""
-        #: where the landing to come begins
+        #: offset at which the next landing begins
         self._start = start
-        #: behind the last record that Spark has handed over
+        #: offset after the last record that Spark has delivered
         self.read_to = start
         self._tail: Tail | None = None
         self._expected_rows = 0
         self._value_bytes_max: int | None = None
         self._landings = 0
-        #: steps that were begun or ended: a landing that takes long moves on by them
+        #: counts begun and finished steps, so that a long landing shows progress
         self.steps = 0
-        #: schema id → the landing that saw it last
+        #: schema id → number of the last landing with rows of it
         self._seen: dict[int, int] = dict.fromkeys(chain.last_schema_ids, 0)
+        self._compiled = CompiledTables(lambda schema_id: len(lake_table(self._avro(schema_id)).columns))
         self._look_at(peek(settings.kafka, self._topic, start), is_again=start in mirror.unfinished)
 
     @property
@@ -117,7 +120,7 @@ class Landing:
         return self._chain
 
     def on_batch(self, batch: DataFrame, expected_rows: int, topic_id: str) -> Manifest | None:
-        """What Spark calls; the landing, if the batch held the end of a transaction."""
+        """Called by Spark. Returns the manifest, or None if the batch contains no end of a transaction."""
         started = time.monotonic()
         self._expected_rows = expected_rows
         records = batch.select("offset", "key", "value")
@@ -144,26 +147,29 @@ class Landing:
         return manifest
 
     def _look_at(self, values: list[bytes], *, is_again: bool) -> None:
-        """What the first records are, so that the first landing need not be run twice to find out.
+        """Takes schema ids and the largest size from the first records, so that the first landing needs no second run.
 
-        Where a landing has failed before, large values behind them may have been too much: now all are looked at.
+        If a landing from here failed before (`is_again`), later values may be too large for the batch size that these
+        suggest: then the sizes of all records are measured first.
         """
         if values:
             self._value_bytes_max = None if is_again else max(map(len, values))
             ids = {int(schema_id_of(value)) for value in values} - set(self._control_ids.values())
             self._seen |= dict.fromkeys(ids, 0)
+        # compiled at the start, while nothing waits for it
+        self._compiled.count(dict.fromkeys(self._seen, ROWS_MIN))
 
     # -- reading -----------------------------------------------------------------------------------------
 
     def _again(self, tail: Tail) -> DataFrame:
-        """A tail that is too long to be kept, by its offsets."""
+        """Reads a tail that is too long to be retained again from Kafka, by its offsets."""
         start, end = (json.dumps({self._topic: {"0": offset}}) for offset in (self._start, tail.end))
         reader = self._spark.read.format("kafka").options(**self._options)
         reader = reader.option("startingOffsets", start).option("endingOffsets", end)
         return reader.option("minPartitions", self._cores).load().select("offset", "key", "value")
 
     def _look_for_end(self, records: DataFrame, tail: Tail) -> Commit | None:
-        """Of a transaction that is larger than a micro-batch: until its Commit comes, nothing is decoded or written."""
+        """The Commit of a transaction larger than a micro-batch, or None: until then nothing is decoded or written."""
         last, value = end_of(records, self._control_ids[Commit.__name__], tail.gsn)
         if value is None and last is not None:
             self._tail = replace(tail, end=last + 1)
@@ -188,9 +194,9 @@ class Landing:
             self._mirror.prepare(prepared)
 
     def _run(self, frames: list[DataFrame], known: dict[int, Commit], held: list[TaskReport]) -> _Ran:
-        """The tasks, until all that the records need is known. Nearly always that is at the first time.
+        """Runs the tasks, again if they need schemas or commits that were not given. Nearly always one run is enough.
 
-        A long tail is a job of its own: with a union in front, the JVM would compile another plan, and begin it cold.
+        A long tail is a separate job: a union with it would be another plan, which the JVM would have to compile.
         """
         tables = self._tables()
         known = dict(known)
@@ -211,10 +217,10 @@ class Landing:
             _, value = end_of(frame, self._control_ids[Commit.__name__], gsn)
             if value is not None:
                 return decode_commit(value)
-        raise LandingError(f"the Commit of gsn {gsn} was read, and then was not found")
+        raise LandingError(f"the Commit of gsn {gsn} was read before, but is not found now")
 
     def _tables(self) -> dict[int, str]:
-        """Schema id → Avro schema of the table versions that were seen lately."""
+        """Schema id → Avro schema of the table versions with rows in recent landings."""
         recent = [id_ for id_, seen in self._seen.items() if self._landings - seen <= LANDINGS_REMEMBERED]
         return {id_: self._avro(id_) for id_ in recent}
 
@@ -234,29 +240,30 @@ class Landing:
             yield report_batch(LandTask(params, task_tag()).run(batches))
 
         self._set_batch_size(records.sparkSession)
-        # no literal that changes: it would be compiled in, and every landing would begin cold
-        frame = ordered_rows(records, self._control_ids, tables)
-        wanted = self._expected_rows // max(ROWS_PER_TASK_MIN, 5_000 * len(tables))
+        # no literal that changes between landings: the plan would have to be compiled again for each
+        compiled = self._compiled.select(set(tables))
+        frame = ordered_rows(records, self._control_ids, {id_: tables[id_] for id_ in compiled})
+        wanted = self._expected_rows // max(ROWS_PER_TASK_MIN, 5_000 * len(compiled))
         if wanted < self._cores:
             frame = frame.coalesce(max(1, wanted))
         return run_tasks(frame, task)
 
     def _set_batch_size(self, session: SparkSession) -> None:
-        """Spark weighs a batch by asking every column after every row: only where values are large is that worth it."""
+        """Limits batches by rows, and by bytes only if values are large: Spark measures every column after each row."""
         largest = self._value_bytes_max
         assert largest is not None
         rows, limit = _BATCH_ROWS, _BATCH_BYTES
         if largest <= VALUE_BYTES_SMALL:
             rows, limit = min(rows, _BATCH_BYTES // max(1, largest)), _NO_LIMIT
-        # a stream works on a copy of the session: settings of the first would not reach it
+        # a stream uses a copy of the session: settings of the original do not reach it
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
         session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(limit))
 
     def _carried(self, ran: _Ran) -> list[TaskReport]:
-        """Rows at the end of a task whose Commit lay in the next one: few, so the driver writes them."""
+        """Writes rows at the end of a task whose Commit was in the next task: few, so the driver writes them."""
         if not ran.result.carried:
             return []
-        # those of a tail were decoded in an earlier landing, which may have looked for other tables
+        # those of a tail were decoded in an earlier landing, possibly with other table versions
         tables = ran.tables | {id_: self._avro(id_) for report, _ in ran.result.carried for id_ in report.carried_ids}
         task = LandTask(TaskParams(self._lake, self._attempt, self._control_ids, tables), task_tag())
         for report, commit in ran.result.carried:
@@ -271,6 +278,8 @@ class Landing:
         head = self._chain.head
         self._landings += 1
         self._seen |= dict.fromkeys((f.schema_id for f in files), self._landings)
+        for file in files:
+            self._compiled.count({file.schema_id: file.rows})
         copied, strangers = self._copied(reports)
         draft = Draft(
             ManifestKind.LAND,
@@ -308,26 +317,33 @@ class Landing:
         return tuple(Generation(source=source, generation=number, gsn=gsn) for gsn, (source, number) in new)
 
     def _copied(self, reports: list[TaskReport]) -> tuple[tuple[CopiedTables, ...], tuple[StaleTables, ...]]:
-        """Of a copy that is closed nothing is here, or not all: it landed in another lake, or was replaced.
+        """Copies that become readable, and tables that become stale.
 
-        One of which nothing ever landed here is of a source that was copied under another group: its tables are stale.
+        A closed copy is ignored: it is not, or not completely, in this lake, because it landed in another lake or was
+        replaced. A copy without any chunk in this lake is of a source that was copied under another group: its tables
+        become stale.
         """
         self._chain.refresh()
         found = [copied for report in reports for copied in report.copied]
         for copied in found:
             if copied.copy_id in self._chain.closed_copies:
-                _log.warning("a closed copy", copy=copied.copy_id, tables=copied.tables[:10], gsn=copied.gsn)
+                _log.warning("ignored a closed copy", copy=copied.copy_id, tables=copied.tables[:10], gsn=copied.gsn)
         found = [copied for copied in found if copied.copy_id not in self._chain.closed_copies]
         here = {copy for copy, _ in self._chain.landed_chunks} if found else set()
         strangers = [copied for copied in found if copied.copy_id not in here]
         for copied in strangers:
-            _log.warning("a copy of another lake", copy=copied.copy_id, tables=copied.tables[:10], gsn=copied.gsn)
+            _log.warning(
+                "ignored a copy of another lake", copy=copied.copy_id, tables=copied.tables[:10], gsn=copied.gsn
+            )
         return tuple(c for c in found if c.copy_id in here), tuple(
             StaleTables(gsn=c.gsn, source=c.source, tables=c.tables, reason=_OF_ANOTHER_LAKE) for c in strangers
         )
 
     def _commit_draft(self, draft: Draft) -> Manifest:
-        """Who is refused asks Kafka whether it was fenced. If not, the manifest in its way was a predecessor's last."""
+        """Commits the draft. On a conflict, writing Aborted to the ledger topic shows whether this process is fenced.
+
+        Raises FencedError if it is; otherwise LandingConflictError, caused by the last manifest of a predecessor.
+        """
         try:
             return commit_draft(self._chain, draft)
         except LandingConflictError as error:

@@ -1,7 +1,7 @@
-"""Whether the landing gets on: there is something to land, and it lands.
+"""Detects a landing that makes no progress although there are records to land.
 
-Between two landings what lies in the ordered topic is read within seconds. Inside one, tasks end and steps are done; a
-large one may take minutes, but nothing of it takes a minute without a sign.
+Between landings, records of the ordered topic must be read within seconds. Within a landing, which may take minutes,
+tasks or steps must finish at least once a minute.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lowwater.kafka.consumer import Place
 from lowwater.kafka.read_check import SILENT_SECONDS, Asked, ReadWatch
 from lowwater.runtime.config import KafkaConfig
 
-#: without a sign inside a landing
+#: the longest time within a landing without a finished task or step
 BATCH_SECONDS_MAX = 60.0
-#: a session in which nothing was there to land for this long has got over what it met
+#: a session that is this old and has nothing left to land has recovered from earlier errors
 SETTLED_SECONDS = 15.0
 
 
 class LandProgress:
-    """Of one session. The stream's thread begins and ends batches, the service's own one looks."""
+    """Progress of one session. The stream's thread calls `begin_batch` and `end_batch`, the service's thread `look`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class LandProgress:
         self._is_in_batch = False
 
     def look(self, read_to: int, steps: int) -> str:
-        """Why nothing lands that should; "" while all is well. `steps`: of landings, begun or ended."""
+        """The reason why available records do not land, or "". `steps`: count of begun and finished steps."""
         self._reading.look({self._place: read_to}, ())
         self._is_behind = bool(self._reading.why)
         if not self._is_in_batch:
@@ -62,11 +62,11 @@ class LandProgress:
         if sign != self._sign:
             self._sign, self._signed_at = sign, now
         seconds = now - self._signed_at
-        return f"a landing has given no sign for {seconds:.0f} s" if seconds > BATCH_SECONDS_MAX else ""
+        return f"a landing has made no progress for {seconds:.0f} s" if seconds > BATCH_SECONDS_MAX else ""
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is left to land, and that has been so for a while."""
+        """True if nothing is left to land and the session is older than SETTLED_SECONDS."""
         is_old = self._clock() - self._began_at > SETTLED_SECONDS
         return is_old and not self._is_in_batch and not self._is_behind
 
@@ -75,5 +75,5 @@ class LandProgress:
         try:
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         except (Py4JError, OSError):
-            return 0  # a JVM that is gone is found by the loop itself
+            return 0  # the service's loop detects a JVM that has exited
         return sum(1 + stage.numCompletedTasks for stage in stages if stage is not None)

@@ -1,7 +1,7 @@
-"""What one Spark task does with its part of the ordered topic: check it, write its rows, report.
+"""One Spark task of a landing: checks its part of the ordered topic, writes the rows, and reports to the driver.
 
-A task sees a stretch of the one order. The transactions that end in it are whole but for the first, whose beginning
-may lie in the task before; what follows the last end is handed back to the driver, which knows the task behind.
+A task reads a contiguous range of the topic. The transactions that end in it are complete except for the first, which
+may begin in the preceding task. Rows after the last end are returned to the driver, which has the reports of all tasks.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from lowwater.records.types import Commit, Copied, Skipped, Stale
 from lowwater.records.wire import HEADER_SIZE
 from lowwater.runtime.config import LakeConfig
 from lowwater.runtime.failpoints import fail_point
-from lowwater_spark.landing.decode import OTHER, table_column
+from lowwater_spark.landing.decode import OTHER, PLAIN, table_column
 from lowwater_spark.landing.files import LakeFiles
+from lowwater_spark.landing.plain_decode import PlainDecodeError, plain_changes
 from lowwater_spark.landing.rows import Commits, Ints, order_keys, stream_rows, whole_numbers
 
-#: the rows of one transaction that a task holds until its Commit; of a larger one the driver finds the Commit first
+#: rows of one transaction that a task buffers until its Commit; for a larger one the driver finds the Commit first
 CARRY_ROWS_MAX = 50_000
 CARRY_BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True)
 class TaskParams:
-    """Shipped to the tasks."""
+    """Parameters that are sent to the tasks."""
 
     lake: LakeConfig
     attempt: str
-    #: schema ids of our own records
+    #: record name → schema id of the control records
     control_ids: dict[str, int]
-    #: schema id → Avro schema of the table versions that are decoded
+    #: schema id → Avro schema of the table versions that may have rows
     tables: dict[int, str]
     #: commits of large transactions, found beforehand
     known: dict[int, Commit] = field(default_factory=dict)
@@ -68,52 +69,52 @@ class TaskReport:
     skipped: list[SkippedTransaction] = field(default_factory=list)
     copied: list[CopiedTables] = field(default_factory=list)
     stale: list[StaleTables] = field(default_factory=list)
-    #: source and generation → the first gsn of it here
+    #: source and generation → its first gsn in this task
     generations: dict[tuple[str, int], int] = field(default_factory=dict)
-    #: transactions of which only a part was here: changes and the sum of their checksums
+    #: gsn of transactions that are only partly in this task → number of changes and sum of their checksums
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)
-    #: the commits of those that ended here
+    #: the commits of partial transactions that ended in this task
     ended: dict[int, Commit] = field(default_factory=dict)
-    #: larger than a task holds, and the Commit was not known
+    #: transactions larger than a task buffers, whose Commit was not known
     too_large: set[int] = field(default_factory=set)
-    #: table versions that were not asked for: the landing must be tried again with them
+    #: table versions that were not decoded: the landing must be run again with them
     unknown_ids: set[int] = field(default_factory=set)
-    #: decoded rows behind the last end, as Arrow IPC; the tables that they may be of; where they begin
+    #: decoded rows after the last end, as Arrow IPC; the table versions that were decoded; their first place
     carried: bytes = b""
     carried_ids: tuple[int, ...] = ()
     carried_first: RowPlace | None = None
-    #: how many those are, and the sum of their checksums
+    #: number of the carried rows, and the sum of their checksums
     carried_sums: tuple[int, int] = (0, 0)
-    #: what is wrong with the records, if anything
+    #: error in the records, or ""
     wrong: str = ""
 
 
 class WrongRecordsError(Exception):
-    """Caught where the task ends; the driver raises the error that a person sees."""
+    """Invalid records. Caught at the end of the task and reported; the driver raises LandingError."""
 
 
 _stores: dict[str, Store] = {}
 
 
 def _store(config: LakeConfig) -> Store:
-    """Workers live on: one connection for all tasks of a worker."""
+    """One store for all tasks of a worker process, which outlives them."""
     return _stores.setdefault(config.model_dump_json(), open_lake_store(config))
 
 
 def read_header(column: pa.Array) -> Ints:
-    """Schema ids out of the five bytes that each value begins with."""
+    """Schema ids from the five-byte headers of the values."""
     _, offsets, data = column.buffers()
     start = int(np.frombuffer(offsets, dtype=np.int32, count=1, offset=4 * column.offset)[0])
     raw = np.frombuffer(data, dtype=np.uint8, count=HEADER_SIZE * len(column), offset=start)
     parts = raw.reshape(-1, HEADER_SIZE)
     if parts[:, 0].any():
-        raise WrongRecordsError("a value that does not begin as ours do")
+        raise WrongRecordsError("a value without the Confluent header (magic byte 0)")
     return np.ascontiguousarray(parts[:, 1:]).view(">u4")[:, 0].astype(np.int64)
 
 
 @dataclass
 class Block:
-    """Some records in order, with the columns that everything here looks at."""
+    """Consecutive records, with their key columns as numpy arrays."""
 
     batch: pa.RecordBatch
     offset: Ints
@@ -155,7 +156,7 @@ class Block:
 
 
 def check_sequence(before: RowPlace | None, block: Block) -> None:
-    """Every record follows the one before it: the next of its transaction, or the first behind an end."""
+    """Raises WrongRecordsError unless each record is the next of its transaction, or the first after an end."""
     gsn, seq, is_end = block.gsn, block.seq, block.is_end
     follows = np.where(is_end[:-1], (gsn[1:] == gsn[:-1] + 1) & (seq[1:] == 1), gsn[1:] == gsn[:-1])
     follows &= is_end[:-1] | (seq[1:] == seq[:-1] + 1)
@@ -235,7 +236,7 @@ class LandTask:
             self.report.unknown_ids.update(np.unique(block.ids[~is_known]).tolist())
 
     def _carry(self, block: Block) -> None:
-        """Rows of one transaction whose end has not come yet."""
+        """Buffers or writes rows of one transaction whose end has not been read yet."""
         gsn = int(block.gsn[0])
         if gsn in self._params.known:
             self._add_part(gsn, len(block.gsn), int(block.crc.sum()))
@@ -258,7 +259,7 @@ class LandTask:
         self.report.parts[gsn] = (before[0] + rows, before[1] + checksum)
 
     def _complete(self, block: Block) -> None:
-        """Up to an end: every transaction in it but the first is whole."""
+        """Checks and writes a block that ends with an end: every transaction in it but the first is complete."""
         self._drop_carried()
         self._note_control(block)
         is_commit = block.ids == self._ends[0]
@@ -272,7 +273,7 @@ class LandTask:
             self._write(block, commits)
 
     def _check(self, block: Block, commits: Commits) -> None:
-        """Count and checksum of each transaction; a first one that began elsewhere is left to the driver."""
+        """Checks count and checksum of each transaction; the driver checks one that began in another task."""
         ends = np.flatnonzero(block.is_end)
         starts = np.concatenate(([0], ends[:-1] + 1))
         sums = np.concatenate(([0], np.cumsum(block.crc)))
@@ -309,7 +310,7 @@ class LandTask:
             self.report.skipped.append(SkippedTransaction(gsn=int(block.gsn[row]), **known))
 
     def _note_copies(self, block: Block, commits: Commits) -> None:
-        """With the rows: the Commit may lie in another task, or in the next landing."""
+        """Notes Copied and Stale records when rows are written: the Commit may be in another task or landing."""
         ids = self._params.control_ids
         for row in np.flatnonzero(np.isin(block.ids, (ids[Copied.__name__], ids[Stale.__name__]))):
             gsn, data = int(block.gsn[row]), block.batch.column(OTHER)[int(row)].as_py()
@@ -326,14 +327,17 @@ class LandTask:
         dropped = self.report.too_large
         keep = ~np.isin(block.gsn, list(dropped)) if dropped else None
         names = set(block.batch.schema.names)
-        for schema_id, avro in self._params.tables.items():
-            if table_column(schema_id) not in names:
-                continue
-            column = block.batch.column(table_column(schema_id))
-            if column.null_count == len(column):
+        for schema_id in np.unique(block.ids).tolist():
+            avro = self._params.tables.get(schema_id)
+            if avro is None:
+                # a control record: unknown ids are found before
                 continue
             is_here = block.ids == schema_id
-            changes, gsn = column.flatten(), block.gsn[is_here]
+            name, gsn = table_column(schema_id), block.gsn[is_here]
+            if name in names:
+                changes = block.batch.column(name).flatten()
+            else:
+                changes = _plain(avro, block.batch.column(PLAIN).filter(pa.array(is_here)))
             if keep is not None and not keep.all():
                 left = keep[is_here]
                 changes, gsn = changes.filter(pa.array(left)), gsn[left]
@@ -341,13 +345,20 @@ class LandTask:
             self._files.add(schema_id, table, stream_rows(table, changes, gsn, commits))
 
     def write_carried(self, data: bytes, commit: Commit) -> None:
-        """In the driver: rows at the end of a task whose Commit the next task had."""
+        """In the driver: writes rows from the end of a task whose Commit was in the next task."""
         for batch in pa.ipc.open_stream(data):
             block = Block.of(batch, self._ends)
             self._write(block, Commits.of({int(block.gsn[0]): commit}))
 
     def close(self) -> list[File]:
         return self._files.close()
+
+
+def _plain(avro: str, bodies: pa.Array) -> pa.StructArray:
+    try:
+        return plain_changes(lake_table(avro), bodies.to_pylist())
+    except PlainDecodeError as error:
+        raise WrongRecordsError(str(error)) from error
 
 
 def _micros_max(instants: pa.Array) -> int:

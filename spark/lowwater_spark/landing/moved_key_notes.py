@@ -1,4 +1,4 @@
-"""Whether a file has tangled keys: found once, when it is written, so that readers need not search for them."""
+"""Detects tangled keys of a file when it is written, so that readers need not search for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ADDS = pa.array(["c", "r"])
 
 
 class TangleNotes:
-    """Of one `stream` file; its rows come in the order of (`_gsn`, `_seq`), in any number of parts."""
+    """Facts about one `stream` file; its rows are added in the order of (`_gsn`, `_seq`), in any number of parts."""
 
     def __init__(self, key: Sequence[str]) -> None:
         self._key = key
@@ -34,7 +34,7 @@ class TangleNotes:
         )  # fmt: skip
 
     def add(self, rows: pa.Table) -> None:
-        """Of a transaction that goes on in the next part the keys are not compared: it may be searched in vain."""
+        """Adds the next rows. The keys of a transaction in two parts are not compared: `inside` may be wrongly true."""
         op = array(rows, "_op")
         is_row = pc.not_equal(op, "t")
         if not pc.all(is_row).as_py():
@@ -59,7 +59,7 @@ class TangleNotes:
             self._inside = self._has_tangled(rows, is_moved)
 
     def _shares_keys(self, rows: pa.Table, adds: Bools, takes: Bools, is_moved: Bools) -> bool:
-        """Whether a row came to a key that one was taken from, in whatever transaction: most files have none."""
+        """True if some row was added under a key that another left, in any transaction: a fast check, rarely true."""
         came, went, left = (pa.array(np.flatnonzero(some)) for some in (adds, takes & ~is_moved, is_moved))
         for name in self._key:
             own = array(rows, name)
@@ -80,7 +80,7 @@ class TangleNotes:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What a transaction does, as far as it is known."""
+    """Whether a transaction at an end of the file adds rows under keys, and removes rows from keys, as far as known."""
 
     gsn: int = -1
     adds: bool = False

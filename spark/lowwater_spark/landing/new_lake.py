@@ -1,9 +1,9 @@
-"""A new lake for a group that has had transactions before: it begins at the present gsn, with a copy of all tables.
+"""A new lake for a group that already has transactions: it begins at the current gsn, with copies of all tables.
 
-What the topic still has from before would not make a state, and copies that were planned before have landed elsewhere,
-if at all. So the first manifest says where the lake begins, that all tables are stale, and that none of those copies
-counts here. Then every source is asked for copies of all its tables, under the name of that manifest's attempt: who
-starts after a crash asks again for what was not asked, and nothing twice.
+The older records that the topic still has are not a complete state, and copies planned earlier landed in another lake,
+if at all. So the first manifest contains the gsn at which the lake begins, marks all tables stale, and closes those
+copies. Then copies of all tables of every source are requested, with the manifest's attempt as the request id: after a
+crash only the missing requests are repeated.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from lowwater_spark.ledger.mirror import read_ledger
 
 _log = structlog.get_logger()
 
-#: offsets at the topic's end in which the last end of a transaction is looked for at first
+#: number of offsets at the topic's end in which the last end of a transaction is searched first
 _WINDOW = 2_000
-#: until the topic's first record is here
+#: timeout for reading the topic's first record
 _FIRST_SECONDS = 10.0
 
 
 class Beginning:
-    """Of one group's lake."""
+    """Begins the lake of one group."""
 
     def __init__(self, kafka: KafkaConfig, codec: RecordCodec, group: str, sources: Sequence[str]) -> None:
         self._kafka, self._codec, self._group, self._sources = kafka, codec, group, sources
         self._topic = topics.transactions(group)
 
     def begin(self, chain: Chain, topic_id: str) -> None:
-        """Writes the first manifest, where the lake is new and the group is not."""
+        """Writes the first manifest, if the lake is new and the group is not."""
         if chain.head.n or not self._has_a_past():
             return
         offset, gsn = self._present()
@@ -62,7 +62,7 @@ class Beginning:
                     gsn=gsn,
                     source="",
                     tables=(ALL_TABLES,),
-                    reason=f"the lake begins at gsn {gsn}, and it has not been copied into it yet",
+                    reason=f"the lake begins at gsn {gsn}, and the table has not been copied to it yet",
                 ),
             ),
             closed_copies=tuple(sorted(self._planned_copies())),
@@ -70,12 +70,12 @@ class Beginning:
         try:
             manifest = commit_draft(chain, draft, points="begin")
         except LandingConflictError as error:
-            _log.info("the lake was begun by another", why=error.what)
+            _log.info("another process began the lake", why=error.what)
             return
         _log.info("a new lake", gsn=manifest.gsn, offset=offset, closed_copies=len(manifest.closed_copies))
 
     def ask_for_copies(self, chain: Chain, control: ControlFold) -> None:
-        """Once for each source, whatever crashed before."""
+        """Requests copies of all tables, once for each source, also across crashes."""
         begun = first_manifest(chain)
         if begun is None or begun.kind is not ManifestKind.BEGIN:
             return
@@ -90,7 +90,7 @@ class Beginning:
                 fail_point("begin.copies_asked")
 
     def _has_a_past(self) -> bool:
-        """Other manifests were mirrored before, or the topic does not go back to the first transaction."""
+        """True if manifests were mirrored before, or if the topic does not begin with the first transaction."""
         if read_ledger(self._kafka, self._codec, self._group).numbers:
             return True
         low, high = topic_ends(self._kafka, self._topic, 0)
@@ -124,7 +124,7 @@ class Beginning:
         return self._codec.record_type(message.value() or b"") in (Commit, Skipped)
 
     def _released(self) -> int:
-        """The topic has nothing any more: the merger knows what it wrote last."""
+        """The last released gsn, from the merger's progress: the topic contains no transaction any more."""
         found = read_to_end(self._kafka, topics.progress(self._group))[0]
         return self._codec.decode(found[-1].value() or b"", Progress).next_gsn - 1 if found else 0
 

@@ -1,4 +1,4 @@
-"""A look at the records that a landing will begin with."""
+"""Reads the first records of the next landing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WAIT_SECONDS = 0.5
 
 
 def peek(kafka: KafkaConfig, topic: str, start: int) -> list[bytes]:
-    """Some values from there, if there are any yet."""
+    """Values from the offset `start` on; empty if none is available within half a second."""
     consumer = AssignedConsumer(kafka, "lowwater.peek", {(topic, 0): start})
     try:
         return [message.value() or b"" for message in consumer.consume(_RECORDS, _WAIT_SECONDS)]

@@ -1,4 +1,4 @@
-"""What Spark's tasks tell the driver: one pickled report from each piece of work, as the only column of a job."""
+"""Reports of Spark's tasks to the driver: one pickled report per item, as the only column of a job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEMA = pa.schema([("report", pa.binary())])
 
 
 def task_tag() -> str:
-    """Tells the tasks of one attempt apart, also when Spark runs one of them twice."""
+    """A random tag that distinguishes the tasks of one attempt, also when Spark runs one of them twice."""
     return uuid.uuid4().hex[:8]
 
 
@@ -27,7 +27,7 @@ def report_batch(report: object) -> pa.RecordBatch:
 
 
 def run_tasks(frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> list[Any]:
-    """The reports of all tasks, once all have ended."""
+    """Runs `task` on each partition and returns the reports of all tasks."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from task(batches)
@@ -37,9 +37,10 @@ def run_tasks(frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Itera
 
 
 def forget_zips() -> None:
-    """Spark's own jar is on the path of its workers, and each task begins with reading the list of its files again.
+    """Removes zip files from Python's importer cache.
 
-    That takes longer than a small landing. Python makes such an entry anew where an import asks for it.
+    Spark's jar is on the path of its workers, and each task would begin by reading the list of its files again, which
+    takes longer than a small landing. An import that needs the entry creates it again.
     """
     cache = sys.path_importer_cache
     for path in [path for path, finder in cache.items() if isinstance(finder, zipimporter)]:

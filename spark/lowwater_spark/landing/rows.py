@@ -1,4 +1,4 @@
-"""From a decoded block to the rows of a `stream/` file: whole columns at a time, never a row."""
+"""Converts a decoded block to the rows of a `stream/` file, by whole columns."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def whole_numbers(column: pa.Array) -> Ints:
 
 
 def unsigned(column: pa.Array) -> npt.NDArray[np.uint64]:
-    """Of eight bytes each, most significant first."""
+    """Converts values of eight bytes each, big-endian."""
     _, offsets, data = column.buffers()
     start = int(np.frombuffer(offsets, dtype=np.int32, count=1, offset=4 * column.offset)[0])
     return np.frombuffer(data, dtype=">u8", count=len(column), offset=start).astype(np.uint64)
 
 
 def varints(data: npt.NDArray[np.uint8], at: Ints) -> tuple[Ints, Ints]:
-    """Avro's whole numbers that begin at these places, all at once; and the places behind them."""
+    """Decodes the Avro integers that begin at the positions `at`; returns them and the positions after them."""
     value = np.zeros(len(at), dtype=np.uint64)
     at, left, shift = at.copy(), np.arange(len(at)), 0
     while len(left):
@@ -49,7 +49,7 @@ def varints(data: npt.NDArray[np.uint8], at: Ints) -> tuple[Ints, Ints]:
 
 
 def order_keys(column: pa.Array) -> tuple[Ints, Ints]:
-    """gsn and seq out of the keys of the ordered topic."""
+    """gsn and seq from the keys of the ordered topic."""
     _, offsets, data = column.buffers()
     starts = np.frombuffer(offsets, dtype=np.int32, count=len(column), offset=4 * column.offset).astype(np.int64)
     raw = np.frombuffer(data, dtype=np.uint8)
@@ -106,12 +106,12 @@ class Commits:
         )
 
     def source_of(self, gsn: int) -> tuple[str, int]:
-        """The source and the generation of a transaction that is here."""
+        """The source and the generation of the transaction `gsn`, which must be in this block."""
         row = int(np.searchsorted(self.gsn, gsn))
         return self.source[row].as_py(), int(self.generation[row])
 
     def generations(self) -> dict[tuple[str, int], int]:
-        """Source and generation → the first gsn of it here."""
+        """Source and generation → its first gsn in this block."""
         if not len(self.gsn):
             return {}
         names = self.source.dictionary_encode()
@@ -126,13 +126,15 @@ class Commits:
 
 
 def _wide_decimals(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Decimals beyond 38 digits come as bytes; they are rare, so this one goes value by value."""
+    """Converts decimals beyond 38 digits, which are read as bytes, value by value: they are rare."""
 
-    def decimal(unscaled: bytes) -> Decimal:
-        # the default context would round to 28 digits
-        return _EXACT.scaleb(Decimal(int.from_bytes(unscaled, "big", signed=True)), -type_.scale)
+    return pa.array([None if v is None else exact_decimal(v, type_.scale) for v in column.to_pylist()], type_)
 
-    return pa.array([None if v is None else decimal(v) for v in column.to_pylist()], type_)
+
+def exact_decimal(unscaled: bytes, scale: int) -> Decimal:
+    """Converts the bytes of an Avro decimal."""
+    # the default context would round to 28 digits
+    return _EXACT.scaleb(Decimal(int.from_bytes(unscaled, "big", signed=True)), -scale)
 
 
 def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -141,7 +143,7 @@ def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_decimal256(type_) and pa.types.is_binary(column.type):
         return _wide_decimals(column, type_)
     if pa.types.is_list(type_):
-        # also where only the name of the item's field differs
+        # also if only the name of the item's field differs
         items = _typed(column.values, type_.value_type)
         return pa.ListArray.from_arrays(column.offsets, items, type=type_, mask=column.is_null())
     return column.cast(type_)
@@ -153,7 +155,7 @@ def _row(image: pa.StructArray, columns: Iterable[LakeColumn]) -> list[pa.Array]
 
 
 def unchanged_names(lists: pa.ListArray) -> pa.Array:
-    """The columns by their names in the lake. Null where the log carried all of them, which is nearly always."""
+    """The unchanged columns by their names in the lake. Null if the log contained all columns, the common case."""
     is_empty = pc.equal(pc.list_value_length(lists), 0)
     if pc.all(is_empty).as_py():
         return pa.nulls(len(lists), pa.list_(pa.string()))
@@ -163,7 +165,7 @@ def unchanged_names(lists: pa.ListArray) -> pa.Array:
 
 
 def stream_rows(table: LakeTable, changes: pa.StructArray, gsn: Ints, commits: Commits) -> pa.Table:
-    """`changes`: of this table only; `gsn` of each; all their commits are there."""
+    """Rows of a `stream/` file. `changes`: of this table only; `gsn`: of each; `commits`: contains all of these gsn."""
     part: dict[str, Any] = dict(zip([f.name for f in changes.type], changes.flatten(), strict=True))
     place = pa.array(np.searchsorted(commits.gsn, gsn))
     before = _row(part["before"], table.columns)
@@ -171,7 +173,7 @@ def stream_rows(table: LakeTable, changes: pa.StructArray, gsn: Ints, commits: C
     is_delete = pc.equal(part[_OP], "d")
     if pc.any(is_delete).as_py():
         after = [pc.if_else(is_delete, old, new) for old, new in zip(before, after, strict=True)]
-    # a list item's or a note's details live in the field, so the fields are given, not derived
+    # nullability of list items and field metadata are in the field, so the fields are given, not derived
     image = pa.StructArray.from_arrays(before, fields=table.row_fields, mask=part["before"].is_null())
     cdc = [
         part[_OP],

@@ -1,4 +1,4 @@
-"""The reports of a landing's tasks, put together: what can land, and up to where. Pure."""
+"""Combines the reports of a landing's tasks: which transactions can land, and up to which offset. Pure."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from lowwater_spark.landing.land_task import (
     check_follows,
 )
 
-_HINT = "the ordered topic was changed behind the merger's back, or read wrongly; nothing of this was landed"
+_HINT = "a producer other than the merger wrote to the ordered topic, or it was misread; none of this was landed"
 
 
 @dataclass
 class Stitched:
-    """What the micro-batch holds."""
+    """The combined result of a micro-batch."""
 
     #: the last record that was read, and the last one that ends a transaction
     last: RowPlace | None = None
     last_end: RowPlace | None = None
-    #: of the transaction behind the last end, and its rows; none where they are too many to be held
+    #: gsn of the transaction after the last end, and its rows; no rows if they are too many to be buffered
     open_gsn: int | None = None
     held: list[TaskReport] = field(default_factory=list)
-    #: (report, its Commit): rows that a task handed back, and whose Commit another one had
+    #: (report, its Commit): rows that a task returned, and whose Commit was in another task
     carried: list[tuple[TaskReport, Commit]] = field(default_factory=list)
-    #: transactions that no task could hold, and that did end: try again with their commits
+    #: finished transactions that no task could buffer: run again with their commits
     needs_commits: set[int] = field(default_factory=set)
     needs_ids: set[int] = field(default_factory=set)
 
@@ -40,7 +40,10 @@ class Stitched:
 
 
 def stitch(reports: list[TaskReport], landed_gsn: int, known: dict[int, Commit]) -> Stitched:
-    """`reports` in any order; `landed_gsn` is the last one that has landed."""
+    """Combines `reports`, which may be in any order. `landed_gsn`: the last gsn that has landed.
+
+    Raises LandingError if the records have a gap, or a count or checksum does not match its Commit.
+    """
     for report in reports:
         if report.wrong:
             raise LandingError(f"the ordered topic is wrong: {report.wrong}", hint=_HINT)
@@ -63,7 +66,7 @@ def stitch(reports: list[TaskReport], landed_gsn: int, known: dict[int, Commit])
 
 
 def _held(full: list[TaskReport], result: Stitched) -> list[TaskReport]:
-    """The beginning of the open transaction, as if tasks of its own had read it."""
+    """The rows of the open transaction, as reports of tasks that read nothing else; empty if they are too many."""
     gsn, last = result.open_gsn, result.last
     if gsn is None or last is None or last.seq > CARRY_ROWS_MAX or any(gsn in r.too_large for r in full):
         return []
@@ -98,7 +101,7 @@ def _check_sequence(full: list[TaskReport], landed_gsn: int) -> None:
 
 
 def _check_parts(full: list[TaskReport], ended: dict[int, Commit], result: Stitched) -> None:
-    """Transactions that several tasks had parts of."""
+    """Checks count and checksum of transactions that are spread over several tasks."""
     sums: dict[int, tuple[int, int]] = {}
     for report in full:
         for gsn, (rows, checksum) in report.parts.items():

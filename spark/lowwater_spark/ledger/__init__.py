@@ -1,1 +1,1 @@
-"""Two phases: attempts write files, one manifest makes them count."""
+"""Two-phase commit to the lake: attempts write files, one manifest makes them visible."""

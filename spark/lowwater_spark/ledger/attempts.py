@@ -1,7 +1,8 @@
-"""What a compaction or a copy is about to do, noted before it writes: so that a sweep can prove that it never will.
+"""Notes of compactions and copies, written before their files, from which a sweep decides which files to delete.
 
-An attempt that was killed, or paused, may have files in the store which no manifest names. They may be removed once it
-conflicts with the chain, and not before. The note also leads to the manifest that removed what was merged.
+An attempt that was killed or paused may have files in the store that no manifest lists. A sweep may delete them only
+once the attempt conflicts with the chain and so can never be committed. The note also identifies the manifest that
+removed merged files.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ class AttemptNote(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     attempt: str
-    #: the newest manifest that it knew
+    #: number of the newest manifest when it was planned
     n: int
-    #: what it is about to remove
+    #: paths of the files that it removes
     removed: tuple[str, ...]
-    #: by table: the live state files that it knew of, where it writes a state
+    #: table → its live state files at planning time, if the attempt writes a state
     states: dict[str, tuple[str, ...]] = {}
-    #: of a copy: (copy, chunk) that it is about to land, all of them or some
+    #: of a copy: (copy, chunk) of the chunks that it lands, all or some of them
     chunks: tuple[tuple[str, int], ...] = ()
 
     def can_land_in(self, chain: Chain) -> bool:
-        """Of a copy: whether any of its chunks still may."""
+        """Of a copy: whether any of its chunks can still land."""
         return any(c not in chain.landed_chunks and c[0] not in chain.closed_copies for c in self.chunks)
 
     def can_land(self, chain: Chain, live: set[str], states: dict[str, set[str]]) -> bool:
-        """`states`: by table, the live state files."""
+        """Whether the attempt can still be committed. `states`: table → its live state files."""
         if self.chunks:
             return self.can_land_in(chain)
         return live.issuperset(self.removed) and all(
@@ -44,13 +45,13 @@ class AttemptNote(BaseModel):
         )
 
     def decided_by(self, chain: Chain) -> Manifest | None:
-        """The first manifest that is its own, or that it conflicts with."""
+        """The first manifest that is of this attempt, or that it conflicts with."""
         if self.chunks:
             return self._copy_decided_by(chain)
         return next((m for m in chain.log(self.n + 1) if m.attempt == self.attempt or self._conflicts(m)), None)
 
     def _copy_decided_by(self, chain: Chain) -> Manifest | None:
-        """It may land some of its chunks without the others: so it can no more once all of them conflict."""
+        """A copy may land only some of its chunks, so it is decided once all of them conflict."""
         left = set(self.chunks)
         for manifest in chain.log(self.n + 1):
             if manifest.kind is ManifestKind.COPY:
@@ -80,11 +81,11 @@ def read_notes(store: Store) -> Iterator[AttemptNote]:
     for stored in list(store.list(ATTEMPTS)):
         try:
             yield AttemptNote.model_validate_json(store.get(stored.path))
-        except NotThereError:  # another sweep was here
+        except NotThereError:  # deleted by another sweep
             continue
         except ValidationError as error:
             raise LedgerError(
                 f"{stored.path} cannot be read: {error}",
                 position=stored.path,
-                hint="was it written by a newer lowwater? nothing is swept until it is gone or can be read",
+                hint="was it written by a newer lowwater? no file is swept until it can be read or is deleted",
             ) from error

@@ -1,7 +1,7 @@
-"""Two phases: files are written under an attempt's name, then one manifest, created only if absent, makes them count.
+"""Two-phase commit: files are written under an attempt's name, then one manifest, created only if absent, lists them.
 
-What to do next is decided by pure functions of the attempt and of the chain. "Exists", "conflict" or no answer is
-never a result: the manifest is read back, and the attempt that it names tells whose it is.
+Whether an attempt can be committed is decided by pure functions of the attempt and the chain. After a create that
+fails with "exists", "conflict" or no answer, the manifest is read back: the attempt in it shows which process wrote it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from lowwater.runtime.times import now_us
 
 _log = structlog.get_logger()
 
-#: creates without an answer before we give up; a restart then finds out
+#: limit of creates without an answer; the next session then reads the result from the chain
 TRIES_MAX = 5
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A landing that has all its files, but no number yet."""
+    """An attempt whose files are written, but that has no manifest number yet."""
 
     kind: ManifestKind
     group: str
@@ -61,16 +61,16 @@ class Draft:
     # of a compact
     removed: tuple[File, ...] = ()
     history_from: int = 0
-    #: by table: the live state files that it knew of, where it writes a state
+    #: table → its live state files at planning time, if the attempt writes a state
     states_seen: tuple[tuple[str, frozenset[str]], ...] = ()
     # of a copy
     closed_copies: tuple[str, ...] = ()
-    #: chunks of those that it knew to have landed
+    #: chunks of the closed copies that had landed at planning time
     closed_chunks: frozenset[tuple[str, int]] = frozenset()
 
 
 def land_attempt(from_offset: int) -> str:
-    """Its name tells where it begins: a landing behind that place proves that this one never will be."""
+    """The name contains the first offset: once a later offset has landed, this attempt can never be committed."""
     return f"land-{from_offset:020}-{uuid.uuid4().hex[:12]}"
 
 
@@ -80,17 +80,17 @@ def attempt_from_offset(attempt: str) -> int | None:
 
 
 def compact_attempt(seen_n: int) -> str:
-    """Its name tells the newest manifest that it knew: what conflicts with it comes behind that one."""
+    """The name contains the newest manifest at planning time: conflicting manifests have higher numbers."""
     return f"compact-{seen_n:020}-{uuid.uuid4().hex[:12]}"
 
 
 def copy_attempt(seen_n: int) -> str:
-    """As a compaction's."""
+    """As `compact_attempt`, for a copy."""
     return f"copy-{seen_n:020}-{uuid.uuid4().hex[:12]}"
 
 
 def table_version(avro: str) -> TableVersion:
-    """What a manifest says of a table version that none before it has named."""
+    """The manifest entry of a table version that no earlier manifest has."""
     table = lake_table(avro)
     return TableVersion(table=table.name, version=table.version, key=table.key, avro=table.avro)
 
@@ -100,9 +100,9 @@ def state_paths(chain: Chain, table: str) -> frozenset[str]:
 
 
 def conflict(draft: Draft, chain: Chain) -> str | None:
-    """Why this draft can never land behind this chain; None if it can."""
+    """The reason why this draft can never be committed after this chain; None if it can."""
     if draft.kind is ManifestKind.BEGIN and chain.head.n:
-        return "it has begun"
+        return "the lake has begun already"
     if draft.kind is ManifestKind.LAND:
         if chain.head.landed.topic and chain.head.landed.offset != draft.from_offset:
             return f"offsets {draft.from_offset} … have landed, up to {chain.head.landed.offset}"
@@ -126,12 +126,12 @@ def conflict(draft: Draft, chain: Chain) -> str | None:
                 return f"copy {copy} is closed"
         landed = {chunk for chunk in chain.landed_chunks if chunk[0] in draft.closed_copies}
         if landed != draft.closed_chunks:
-            return "more of the copies that it closes has landed"
+            return "more chunks of the copies that it closes have landed"
     return None
 
 
 def manifest_behind(draft: Draft, head: Head, known_versions: set[int], at_us: int) -> Manifest:
-    """The draft with the number behind `head`; landed and gsn are worked out again at every try."""
+    """The draft as the manifest after `head`; number, landed and gsn are computed for every try."""
     is_land = draft.kind is ManifestKind.LAND
     return Manifest(
         n=head.n + 1,
@@ -160,9 +160,9 @@ def manifest_behind(draft: Draft, head: Head, known_versions: set[int], at_us: i
 
 
 def commit_draft(chain: Chain, draft: Draft, points: str = "land") -> Manifest:
-    """Durable, and visible for all tables at once, when it returns. LandingConflictError: it never will be.
+    """Creates the manifest: durable, and visible for all tables at once, when this returns.
 
-    `points`: whose fail points are passed.
+    Raises LandingConflictError if the draft can never be committed. `points`: prefix of the fail points.
     """
     tries = 0
     while True:
@@ -174,7 +174,7 @@ def commit_draft(chain: Chain, draft: Draft, points: str = "land") -> Manifest:
             raise LandingConflictError(
                 f"{draft.kind} {draft.attempt} cannot land: {why}",
                 position=manifest_path(chain.head.n),
-                hint="another process lands here; this one ends. Run one landing application for a group",
+                hint="another process lands in this lake; this one exits. Run one landing application per group",
             )
         manifest = manifest_behind(draft, chain.head, set(chain.versions), now_us())
         fail_point(f"{points}.files_written")
@@ -183,7 +183,7 @@ def commit_draft(chain: Chain, draft: Draft, points: str = "land") -> Manifest:
         except AlreadyThereError:
             _log.info("number taken", n=manifest.n, attempt=draft.attempt)
         except StoreError as error:
-            # it may be there all the same: the next round reads it back
+            # it may have been created: the next iteration reads it back
             tries += 1
             _log.warning("no answer to a create", n=manifest.n, attempt=draft.attempt, why=str(error))
             if tries >= TRIES_MAX:

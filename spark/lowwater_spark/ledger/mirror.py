@@ -1,6 +1,6 @@
-"""The ledger in Kafka: Prepared, Landed and Aborted, and the offsets of a consumer group, so that lag tools work.
+"""The ledger topic with Prepared, Landed and Aborted records, and a consumer group's offsets for lag monitoring.
 
-It only mirrors the manifests. After a crash, or when the topic was deleted, it is repaired from them.
+Both only mirror the manifests, and are repaired from them after a crash or when the topic was deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lowwater.runtime.config import KafkaConfig
 from lowwater.runtime.failpoints import fail_point
 from lowwater.runtime.times import now_us
 
-#: manifests that are mirrored in one Kafka transaction when the topic is rebuilt
+#: manifests per Kafka transaction when the topic is rebuilt
 _SLAB = 1_000
 
 
@@ -46,15 +46,15 @@ def landed_record(manifest: Manifest) -> Landed:
 
 @dataclass
 class LedgerTopic:
-    """What the ledger topic says."""
+    """The content of the ledger topic."""
 
-    #: of the manifests that are mirrored
+    #: numbers of the manifests that are mirrored
     numbers: set[int] = field(default_factory=set)
-    #: of the last one that the landing itself has mirrored
+    #: number of the last manifest that the landing has mirrored
     last: int = 0
-    #: the attempt with which the lake began, where that was not at the first transaction
+    #: the attempt with which the lake began, if it did not begin at the first transaction
     begun: str = ""
-    #: of which nothing more is known
+    #: attempts with a Prepared record, but neither Landed nor Aborted
     open_attempts: dict[str, Prepared] = field(default_factory=dict)
 
 
@@ -69,10 +69,10 @@ def read_ledger(kafka: KafkaConfig, codec: RecordCodec, group: str) -> LedgerTop
         elif kind is Landed:
             landed = codec.decode(value, Landed)
             if landed.kind == ManifestKind.BEGIN:
-                found = LedgerTopic(begun=landed.attempt)  # what came before was of another lake
+                found = LedgerTopic(begun=landed.attempt)  # earlier records are of another lake
             found.open_attempts.pop(landed.attempt, None)
             found.numbers.add(landed.n)
-            # copies have a producer of their own, which may be ahead
+            # copies have a separate producer, which may be ahead
             if landed.kind != ManifestKind.COPY:
                 found.last = max(found.last, landed.n)
         else:
@@ -81,7 +81,7 @@ def read_ledger(kafka: KafkaConfig, codec: RecordCodec, group: str) -> LedgerTop
 
 
 def read_ledger_of(chain: Chain, kafka: KafkaConfig, codec: RecordCodec, group: str) -> LedgerTopic:
-    """Nothing of it counts that was said of another lake."""
+    """The content of the ledger topic for this lake; records of another lake are ignored."""
     found = read_ledger(kafka, codec, group)
     first = chain.manifest(1) if chain.head.n else None
     if first is not None and first.kind is ManifestKind.BEGIN and first.attempt != found.begun:
@@ -90,12 +90,12 @@ def read_ledger_of(chain: Chain, kafka: KafkaConfig, codec: RecordCodec, group: 
 
 
 class Mirror:
-    """One group's. Whoever makes one fences its predecessor: two landing applications cannot both go on."""
+    """The ledger producer of one group's landing. Creating it fences the producer of another landing application."""
 
     def __init__(
         self, kafka: KafkaConfig, codec: RecordCodec, group: str, tick: Callable[[], None] = lambda: None
     ) -> None:
-        """`tick`: while Kafka is waited for."""
+        """`tick`: called while waiting for Kafka."""
         self._kafka = kafka
         self._codec = codec
         self._group = group
@@ -104,9 +104,9 @@ class Mirror:
         self._producer.init()
         fail_point("land.after_init")
         settings = {"group.id": topics.land_group(group), **client_settings(kafka)}
-        #: where attempts began of which nothing more is known: something ended them
+        #: first offsets of attempts that were neither landed nor aborted: their process crashed or was stopped
         self.unfinished: set[int] = set()
-        # only for its name: it never joins, so the offsets that are sent under it count
+        # provides only the group's name: it never joins, so offsets sent for the group are accepted
         self._member = Consumer(settings)
 
     def _send(self, records: Iterable[Prepared | Landed | Aborted], landed: int | None, point: str = "") -> None:
@@ -114,7 +114,7 @@ class Mirror:
         for record in records:
             key = self._codec.key(f"{record.n:020}")
             self._producer.produce(self._topic, key, self._codec.encode(record), 0)
-        # before the offsets: asked sooner, the broker is not yet done with the transaction before
+        # before the offsets: without this delay the broker may still be completing the previous transaction
         self._producer.flush()
         if point:
             fail_point(point)
@@ -139,7 +139,7 @@ class Mirror:
         self._send([Aborted(attempt, n, reason, now_us())], None)
 
     def repair(self, chain: Chain) -> int:
-        """What the manifests say and the topic does not; the number of records that were missing."""
+        """Writes the records that the manifests imply and the topic lacks; returns their number."""
         ledger = read_ledger_of(chain, self._kafka, self._codec, self._group)
         open_attempts = ledger.open_attempts
         self.unfinished = {p.from_offset for p in open_attempts.values() if p.kind == ManifestKind.LAND}
@@ -155,7 +155,7 @@ class Mirror:
                 count += len(missing)
                 self._send(missing, None)
                 missing = []
-        # only what can never land any more: a paused process may still commit what does not conflict
+        # only attempts that can never land: a paused process may still commit one that does not conflict
         lost = [
             p
             for p in open_attempts.values()

@@ -1,4 +1,4 @@
-"""Maintenance beside the landing: a thread with a chain of its own, and Spark's tasks in a pool of their own."""
+"""Runs maintenance in a separate thread with its own chain, and its Spark tasks in a separate pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = structlog.get_logger()
 
 
 class Maintenance:
-    """Never in the way of a landing: what it cannot do now it does the next time, and says so."""
+    """Periodic maintenance. Never blocks a landing; errors are logged, and the work is retried at the next run."""
 
     def __init__(self, spark: SparkSession, group: str, config: LakeConfig, store: Store) -> None:
         self._spark = spark
@@ -29,7 +29,7 @@ class Maintenance:
         self._config = config
         self._store = store
         self._stop = threading.Event()
-        #: of the last time, for `/status`
+        #: result of the last run, for `/status`
         self.last: dict[str, Any] = {}
         self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
 
@@ -38,7 +38,7 @@ class Maintenance:
             self._thread.start()
 
     def stop(self) -> None:
-        """A job that is running is not waited for: whatever it has not committed is rubbish, and swept later."""
+        """Does not wait for a running job: a later sweep deletes its uncommitted files."""
         self._stop.set()
 
     def _run(self) -> None:

@@ -1,7 +1,7 @@
-"""Merges small files, and keeps a folded state for fast reads. Landing goes on beside it.
+"""Merges small files, and writes folded states for fast reads, while landings continue.
 
-A compaction is an attempt as a landing is one: it notes what it is about to remove, writes files under its own name,
-and one manifest makes them count. One whose inputs are gone by then has lost, which is no error: its files are rubbish.
+A compaction is an attempt like a landing: it writes a note of the files that it removes, writes files under its own
+name, and commits them with one manifest. If its inputs were removed meanwhile, it is discarded without an error.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-#: of one attempt: more would only make it likelier to lose
+#: limits of one attempt: a larger one conflicts more often
 JOBS_MAX = 100
 BYTES_MAX = 8 << 30
 
 
 @dataclass(frozen=True)
 class Job:
-    """One item, and what it makes superfluous."""
+    """One item, and the files that it replaces."""
 
     table: str
     item: Item
     removed: tuple[File, ...]
-    #: the table's live state files, where the item writes a state
+    #: the table's live state files at planning time, if the item writes a state
     states_seen: frozenset[str] | None = None
     history_from: int = 0
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What was merged into what."""
+    """Files and bytes that were removed and written."""
 
     files_before: int = 0
     files_after: int = 0
@@ -84,9 +84,9 @@ def compact(
     at_us: int | None = None,
     policy: StatePolicy = STATE_POLICY,
 ) -> Compacted:
-    """Once over all tables, or some. `fold`: below `history_from` only the last change of a key is kept.
+    """Compacts all tables, or `tables`, once. `fold`: below `history_from` only the last change of a key is retained.
 
-    Without Spark it works in this process. The chain is the caller's alone.
+    Without Spark it runs in this process. No other thread may use the chain.
     """
     chain.refresh()
     wanted = chain.tables() if tables is None else list(tables)
@@ -108,7 +108,7 @@ def _state_job(chain: Chain, table: str, grace_gsn: int, policy: StatePolicy) ->
     if item is None:
         return None
     states = all_files(chain, table, Layer.STATE)
-    # what retention has folded into a state is nowhere else: that state stays until it folds again
+    # changes that retention has folded into a state exist only there: it stays until the next retention
     kept = max((f.gsn_max for f in states if f.gsn_max <= chain.head.history_from), default=-1)
     removed = tuple(file for file in states if file.gsn_max != kept)
     return Job(table, item, removed, frozenset(file.path for file in states))
@@ -117,17 +117,17 @@ def _state_job(chain: Chain, table: str, grace_gsn: int, policy: StatePolicy) ->
 def plan_state(
     chain: Chain, table: str, gsn: int, grace_gsn: int, policy: StatePolicy, force: bool = False
 ) -> StateItem | None:
-    """The table's state at this gsn, if it is worth writing. One that cannot be folded keeps its changes."""
+    """The item that writes the table's state at `gsn`; None if the policy does not require it or folding fails."""
     try:
         item = state_item(chain, table, gsn, policy, force=force)
     except LakeError as error:
-        _log.warning("a table that cannot be folded", table=table, gsn=gsn, why=str(error))
+        _log.warning("table cannot be folded", table=table, gsn=gsn, why=str(error))
         return None
     return None if item is None else replace(item, forget_to=forget_to(chain, table, gsn, grace_gsn))
 
 
 def carry_out(spark: SparkSession | None, chain: Chain, config: LakeConfig, jobs: Sequence[Job]) -> Compacted:
-    """All jobs, in attempts of bounded size. They were planned on the chain as it is now."""
+    """Runs all jobs, in attempts of bounded size. The jobs must be planned on the current chain."""
     total, seen_n = Compacted(), chain.head.n
     for round_ in _rounds(jobs):
         manifest, done = _attempt(spark, chain, config, seen_n, round_)
@@ -162,7 +162,7 @@ def _rounds(jobs: Sequence[Job]) -> Iterator[list[Job]]:
 def _attempt(
     spark: SparkSession | None, chain: Chain, config: LakeConfig, seen_n: int, jobs: list[Job]
 ) -> tuple[Manifest | None, list[Job]]:
-    """The manifest, if it won, and the jobs that it has done."""
+    """Runs one attempt; returns its manifest and the finished jobs, or None if it conflicted."""
     attempt = compact_attempt(seen_n)
     removed = tuple(file.path for job in jobs for file in job.removed)
     states = {job.table: tuple(sorted(job.states_seen)) for job in jobs if job.states_seen is not None}
@@ -208,7 +208,7 @@ def _run(
                 report = run_item(own, attempt, f"{number}-{task_tag()}", config.file_bytes, number, item)
                 yield report_batch(report)
 
-    # the largest first, so that the last one to end is a small one
+    # the largest first, so that the last task to finish is a small one
     largest = sorted(enumerate(items), key=lambda found: -sum(f.bytes for f in found[1].files))
     rows = [(bytearray(pickle.dumps(found)),) for found in largest]
     frame = spark.createDataFrame(rows, "item binary").repartition(min(len(rows), 4 * _cores(spark)))

@@ -1,7 +1,8 @@
-"""Several changes of a key into one: what a reader at or above the last of them needs, and no more. Pure.
+"""Folds several changes of a key into one, for readers at or above the last of them. Pure.
 
-All of it is done on whole columns. A row is told by its number; the changes of a row form a line through the keys that
-it had, and a column that the log left out is taken from the nearest row up that line which has it.
+The code works on whole columns and identifies a change by its row number in the input. The changes of one database row
+form a line, across changes of its key; a column that the log left out is taken from the nearest earlier change of the
+line that has it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _C, _U, _D, _R, _T = range(5)
 
 
 def fold(rows: pa.Table, key: Sequence[str], *, is_whole: bool = False) -> pa.Table:
-    """Rows of `stream` files in the order of (`_gsn`, `_seq`); columns that it does not know are kept as they are.
+    """Folds rows of `stream` files, given in the order of (`_gsn`, `_seq`). Unknown columns are retained unchanged.
 
-    insert + update is an insert; update + update an update with the first one's `_before`; whatever + delete a delete,
-    also after an insert: a copy below may have the row. delete + insert is an update, which is what it amounts to: the
-    key was there, and is. The last truncate stays, and nothing before it.
+    insert + update gives an insert; update + update an update with the `_before` of the first; any change + delete a
+    delete, also after an insert, because an older copy may contain the row; delete + insert an update. The last
+    truncate is retained, and no change before it.
 
-    `is_whole`: nothing lies below, so that a column which is not found here will not be found anywhere.
+    `is_whole`: the rows are the whole history, so a column that is not found in them is not in older files either.
     """
     op = _codes_of_ops(rows["_op"])
     emptied = np.flatnonzero(op == _T)
@@ -55,14 +56,14 @@ def _folded_whole(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     lines = _lines(rows, key)
     filled = _fill(rows, key, op, lines)
     found = _folded(rows, op, lines, filled, np.zeros(rows.num_rows, bool))
-    # what such a row names is where it was found, not a key that it left
+    # `_before` of a row with FROM is the key where its columns were found, not a key that it left
     before, place = found[BEFORE].combine_chunks(), schema.get_field_index(BEFORE)
     kept = pc.if_else(found[FROM].is_null().combine_chunks(), before, pa.scalar(None, before.type))
     return found.select(schema.names).set_column(place, schema.field(place), kept)
 
 
 def _folded_some(rows: pa.Table, key: Sequence[str], op: Ints) -> pa.Table:
-    """What becomes of a tangled key may depend on what lies below: all its changes stay as they are."""
+    """Folds a part of the history. Changes of tangled keys stay as they are: their result may depend on older files."""
     is_tangled = tangled_keys(rows, key, moved(rows, key))
     if is_tangled.any():
         stays, rows, op = rows.filter(pa.array(is_tangled)), rows.filter(pa.array(~is_tangled)), op[~is_tangled]
@@ -75,32 +76,32 @@ def _folded_some(rows: pa.Table, key: Sequence[str], op: Ints) -> pa.Table:
 
 @dataclass
 class _Lines:
-    """What happened to each key, and to each row."""
+    """The history of each key and of each row, one entry per change."""
 
     is_moved: Bools
-    #: the last that happened to the row's key is this row
+    #: this change is the last one of its key
     own_wins: Bools
-    #: the last that happened to the key before is that this row left it
+    #: this change left its old key, and is the last change of that key
     old_wins: Bools
-    #: the row's change before this one; the number of rows where there is none
+    #: the previous change of the same row; the number of rows if there is none
     previous: Ints
-    #: the row with which the key of this one began, and whether that one left it
+    #: the first change of this change's key, and whether that one left the key
     first: Ints
     first_left: Bools
 
 
 @dataclass
 class _Filled:
-    #: by column: the row to take it from; the number of rows where none has it
+    #: column → for each change the change to take it from; the number of rows if none has it
     source: dict[str, Ints]
-    #: some column is not here
+    #: some column was not found
     lacks: Bools
 
 
 def _lines(rows: pa.Table, key: Sequence[str]) -> _Lines:
     n = rows.num_rows
     is_moved = moved(rows, key)
-    # rows that others were put in the place of have left no key, but may have to be looked for under another
+    # rows that replace tangled ones have left no key, but their earlier columns may be under another key
     elsewhere = np.zeros(0, np.int64)
     if FROM in rows.column_names:
         elsewhere = np.flatnonzero(_bools(rows[FROM].is_valid().combine_chunks()))
@@ -146,7 +147,7 @@ def _lines(rows: pa.Table, key: Sequence[str]) -> _Lines:
 
 
 def _is_real(rows: pa.Table, code: Ints, row: Ints, is_leaving: Bools) -> Bools:
-    """Without rows that are there only if their key had one before, and it had none."""
+    """False for MAYBE rows, which exist only if their key had a row before, whose key had none."""
     every = np.ones(len(row), bool)
     if MAYBE not in rows.column_names:
         return every
@@ -174,7 +175,7 @@ def _fill(rows: pa.Table, key: Sequence[str], op: Ints, lines: _Lines) -> _Fille
         lacks = np.zeros(n, bool)
         lacks[parents[_bools(pc.equal(names, name))]] = True
         lacks &= op == _U
-        # each step doubles how far a row looks up its line; the one behind the last row stays where it is
+        # each step doubles the distance up the line; the index after the last row maps to itself
         up = np.append(np.where(lacks, lines.previous, own), n)
         while not np.array_equal(further := up[up], up):
             up = further
@@ -184,7 +185,7 @@ def _fill(rows: pa.Table, key: Sequence[str], op: Ints, lines: _Lines) -> _Fille
 
 
 def _pinned(lines: _Lines, filled: _Filled) -> Bools:
-    """Rows that moved, and that a row which still lacks a column must be followed through, to files below these."""
+    """Moves to retain: a reader needs them to find a still missing column in older files, under the old key."""
     n = len(lines.previous)
     pinned = np.zeros(n, bool)
     if not lines.is_moved.any():
@@ -199,13 +200,13 @@ def _pinned(lines: _Lines, filled: _Filled) -> Bools:
 
 def _folded(rows: pa.Table, op: Ints, lines: _Lines, filled: _Filled, is_pinned: Bools) -> pa.Table:
     kept = np.flatnonzero(lines.own_wins | lines.old_wins | is_pinned)
-    # of a row that moved on since, only that it left its old key
+    # of a row that moved again later, only the fact that it left its old key is retained
     is_leaving = (lines.is_moved & ~lines.own_wins & ~is_pinned)[kept]
     first, lacks, is_moved, new_op = lines.first[kept], filled.lacks[kept], lines.is_moved[kept], op[kept]
     is_net = (first != kept) & ~is_moved & (new_op != _D)
     was_there = lines.first_left[kept] | (np.isin(op[first], (_U, _D)) & ~lines.is_moved[first])
     made = np.where(op[first] == _R, _R, _C)
-    # a row that lacks columns stays an update, so that they are looked for
+    # a row that lacks columns stays an update, so that readers search for them
     new_op = np.where(is_net, np.where(was_there | lacks, _U, made), np.where(is_leaving, _D, new_op))
 
     images = rows[BEFORE].combine_chunks()
@@ -227,7 +228,7 @@ def _folded(rows: pa.Table, op: Ints, lines: _Lines, filled: _Filled, is_pinned:
 
 
 def _left(column: pa.Array, images: pa.Array, name: str, kept: Ints, is_leaving: Bools) -> pa.Array:
-    """A delete has the image before it in the row's columns."""
+    """A delete has the before image in the row's columns."""
     if not is_leaving.any() or images.type.get_field_index(name) < 0:
         return column
     old = pc.struct_field(images.take(pa.array(kept)), [name])

@@ -1,4 +1,4 @@
-"""All that keeps a lake in order, once: retention, compaction, sweep. Landing calls it in between, and the CLI."""
+"""One run of maintenance: retention, compaction, sweep. Called by the landing application and by the CLI."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Maintained:
-    """Live files before and after, and what was removed from the store."""
+    """Live files before and after, and files deleted from the store."""
 
     files_before: int
     files_after: int
@@ -37,11 +37,11 @@ def maintain(
     now_us: int,
     policy: StatePolicy = STATE_POLICY,
 ) -> Maintained:
-    """The chain is the caller's alone: landing has another. Without Spark it works in this process."""
+    """Runs maintenance once, without Spark in this process. No other thread may use the chain."""
     chain.refresh()
     before = _live(chain)
-    # first, so that nothing is merged which is about to go. What is twice as old goes in any case: a table of which
-    # little changes is then folded once in that time, and not at every turn
+    # first, so that no file is merged that retention removes. Changes twice as old as the retention are folded in any
+    # case: a table with few changes is then folded once in that time, and not at every run
     old, overdue = (retention_gsn(chain, config, now_us, times) for times in (1, 2))
     retained = retain(spark, chain, config, old, now_us, policy, overdue_gsn=overdue)
     compacted = compact(spark, chain, config, at_us=now_us, policy=policy)

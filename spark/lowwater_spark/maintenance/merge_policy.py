@@ -1,4 +1,4 @@
-"""Which small files are merged. Pure."""
+"""Selects the small files to merge. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from lowwater.lake.chain.manifest import File, Layer
 from lowwater.lake.read.state_plan import all_files
 from lowwater_spark.maintenance.merge_task import MergeItem
 
-#: a file below this share of what files aim at is small
+#: a file below this share of the target size is small
 SMALL_SHARE = 0.5
-#: what is folded is held in memory
+#: limit of the files that are folded together, in memory
 FOLD_BYTES_MAX = 48 << 20
 
 
 def plan_merges(chain: Chain, table: str, file_bytes: int, fold_to: int = 0) -> list[MergeItem]:
-    """`fold_to`: files that end at or below it are folded as they are merged."""
+    """The merges of a table. `fold_to`: files that end at or below this gsn are folded as they are merged."""
     streams = sorted(all_files(chain, table, Layer.STREAM), key=lambda f: (f.gsn_min, f.gsn_max, f.path))
     folded = [f for f in streams if f.gsn_max <= fold_to and f.key]
     items = []
@@ -30,7 +30,7 @@ def plan_merges(chain: Chain, table: str, file_bytes: int, fold_to: int = 0) -> 
 
 
 def groups(files: Sequence[File], file_bytes: int) -> Iterator[tuple[File, ...]]:
-    """Of files in the order of gsn: neighbours of one version that together make about one file."""
+    """Groups files, given in the order of gsn: neighbours of one version that together give about one file."""
     group: list[File] = []
     for file in files:
         is_small = file.bytes < SMALL_SHARE * file_bytes
@@ -43,7 +43,7 @@ def groups(files: Sequence[File], file_bytes: int) -> Iterator[tuple[File, ...]]
 
 
 def _worth(group: list[File]) -> Iterator[tuple[File, ...]]:
-    """A file is written again only with as much as itself behind it: so each row is written again few times."""
+    """Drops a file larger than all later files of the group together, so that each row is rewritten only rarely."""
     while len(group) > 1 and group[0].bytes > _bytes(group[1:]):
         group = group[1:]
     if len(group) > 1:

@@ -1,4 +1,4 @@
-"""Small files of one table version into large ones, by a task. Memory holds a batch of each file that overlaps."""
+"""A task that merges small files of one table version. Memory holds one batch of each of the overlapping files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Item = MergeItem | StateItem
 class ItemReport:
     number: int
     files: tuple[File, ...] = ()
-    #: why this item cannot be done; the others can
+    #: why this item failed, or ""
     wrong: str = ""
 
 
@@ -55,11 +55,11 @@ def run_item(store: Store, attempt: str, tag: str, file_bytes: int, number: int,
 def write_merged(store: Store, attempt: str, tag: str, file_bytes: int, item: MergeItem) -> list[File]:
     table, schema_id = lake_table(item.avro), item.files[0].schema_id
     batches = _checked(_rows(store, item.files, table.stream_schema))
-    # what comes out of a file may have other notes at its columns
+    # the column metadata in a file may differ
     parts: Iterator[pa.Table] = (pa.Table.from_arrays(b.columns, schema=table.stream_schema) for b in batches)
     if item.folds:
         parts = _parts(fold(pa.concat_tables(parts), table.key))
-    # the files of one item fit one file: what little they are larger must not become a small one again
+    # the files of one item fit one file: a small excess must not become a small file again
     with LakeFiles(store, attempt, tag, 2 * file_bytes) as out:
         for part in parts:
             out.add(schema_id, table, part)
@@ -79,15 +79,15 @@ def _rows(store: Store, files: tuple[File, ...], schema: pa.Schema) -> Iterator[
 
 
 def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In the order of (gsn, seq), each place once: what is written stays so for ever."""
+    """Raises LakeDamagedError unless rows are in strictly rising order of (gsn, seq)."""
     last = (-1, -1)
     for batch in batches:
         gsn, seq = batch.column("_gsn").to_numpy(), batch.column("_seq").to_numpy()
         rises = (gsn[1:] > gsn[:-1]) | ((gsn[1:] == gsn[:-1]) & (seq[1:] > seq[:-1]))
         if not np.all(rises) or (int(gsn[0]), int(seq[0])) <= last:
             raise LakeDamagedError(
-                f"changes near gsn {gsn[0]} are not in their order, or are there twice",
-                hint="`lowwater lake verify` lists all damage; the files are left as they are",
+                f"changes near gsn {gsn[0]} are out of order or duplicated",
+                hint="`lowwater lake verify` lists all damage; the files are not changed",
             )
         last = (int(gsn[-1]), int(seq[-1]))
         yield batch

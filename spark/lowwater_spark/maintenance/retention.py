@@ -1,7 +1,7 @@
-"""History below a gsn is folded into states: what is, stays; how it came to be, goes.
+"""Retention: replaces the changes of a table below a gsn with its state at that gsn.
 
-Each table's manifest takes its old changes away, adds its state at that gsn, and says from where on history goes. So a
-process that dies between two tables leaves a lake that is right, and the next one goes on.
+The manifest removes the old changes of its tables, adds their states at that gsn, and contains the gsn from which on
+history is retained. A crash between two manifests leaves a valid lake, and the next run continues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def retention_gsn(chain: Chain, config: LakeConfig, at_us: int, times: int = 1) -> int:
-    """The last gsn that is older than history is kept, or so many times as old; 0 where all is kept."""
+    """The last gsn older than `times` the retention period; 0 if all history is retained."""
     if config.retention_hours < 0 or not chain.head.n:
         return 0
     first = chain.first_after(at_us - int(times * config.retention_hours * 3600e6))
@@ -40,9 +40,9 @@ def retain(
     *,
     overdue_gsn: int = 0,
 ) -> Compacted:
-    """Folds files that lie wholly at or below `gsn`, where that is worth it; those up to `overdue_gsn` in any case.
+    """Folds files that lie wholly at or below `gsn`, if they have enough rows; those up to `overdue_gsn` in any case.
 
-    Tables without a key are left as they are: nothing of theirs can be folded.
+    Tables without a key cannot be folded, and are left as they are.
     """
     chain.refresh()
     gsn = min(max(gsn, chain.head.history_from), chain.head.gsn)
@@ -71,6 +71,6 @@ def _job(
 
 
 def _folded_copies(chain: Chain, table: str, gsn: int) -> list[File]:
-    """Their rows are in the state now, or were replaced by those of a later copy."""
+    """Files of copies whose rows are in the state, or were replaced by those of a later copy."""
     readable = {copied.copy_id for copied in chain.copied if table in copied.tables and copied.gsn <= gsn}
     return [file for file in all_files(chain, table, Layer.COPY) if file.copy_id in readable]

@@ -1,4 +1,4 @@
-"""When a table's state is worth being folded anew."""
+"""Decides when a new state of a table is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lowwater_spark.maintenance.state_task import PIECE_BYTES, StateItem
 class StatePolicy:
     #: changes since the last state, as a share of its rows
     share: float = 0.25
-    #: below this many changes a reader is quick without
+    #: with fewer changes reads are fast without a new state
     rows_min: int = 10_000
     piece_bytes: int = PIECE_BYTES
 
@@ -23,8 +23,11 @@ STATE_POLICY = StatePolicy()
 
 
 def state_item(chain: Chain, table: str, gsn: int, policy: StatePolicy, *, force: bool = False) -> StateItem | None:
-    """None where it is not worth it, or the table has no key. LakeError: the table cannot be folded."""
-    # what a plan costs is asked for only where it can matter: there may be ten thousand tables
+    """The item that writes the state at `gsn`; None if the policy does not require it, or the table has no key.
+
+    Raises LakeError if the table cannot be folded.
+    """
+    # a cheap check first, because a plan is expensive and there may be ten thousand tables
     if not force and _changed_at_most(chain, table, gsn) < max(1, policy.rows_min):
         return None
     if not any(version.table == table and version.key for version in chain.versions.values()):
@@ -45,6 +48,6 @@ def _changed_at_most(chain: Chain, table: str, gsn: int) -> float:
 
 
 def _rows_above(file: File, floor: int) -> float:
-    """About: merged files reach below the last state."""
+    """An estimate: merged files contain changes below the last state, too."""
     span = file.gsn_max - file.gsn_min + 1
     return file.rows * min(1.0, (file.gsn_max - floor) / span)

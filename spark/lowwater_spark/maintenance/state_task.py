@@ -1,7 +1,7 @@
-"""A table's folded state, written by a task: the latest row of each key at one gsn, each in its own table version.
+"""A task that writes a table's folded state: the latest row of each key at one gsn, each in its own table version.
 
-What does not fit into memory is first dealt out to pieces by a hash of the key. Pieces between which a row moved, by a
-change of its key, are folded together.
+If the input does not fit in memory, it is first partitioned into pieces by a hash of the key. Pieces between which a
+row moved, by a change of its key, are folded together.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from lowwater_spark.maintenance.fold_changes import Bools, Ints, fold
 from lowwater_spark.maintenance.tombstone_floor import parse_low
 from lowwater_spark.maintenance.untangled import moved
 
-#: bytes of files that are folded in memory at once; unpacked they are several times as many
+#: bytes of files that are folded in memory at once; uncompressed they are several times as large
 PIECE_BYTES = 48 << 20
-#: beside the union's columns: the version that the row's last change had
+#: in addition to the union's columns: the table version of the row's last change
 _VERSION = pa.field("_schema_id", pa.int64())
 _ALL = (1 << 63) - 1
 
@@ -39,7 +39,7 @@ _ALL = (1 << 63) - 1
 @dataclass(frozen=True)
 class StateItem:
     plan: StatePlan
-    #: deletes at or below it are left out: no copy that began before them is still to come
+    #: deletes at or below this gsn are left out: no copy that began before them can still become readable
     forget_to: int
     piece_bytes: int = PIECE_BYTES
 
@@ -50,7 +50,7 @@ class StateItem:
 
 @dataclass
 class _Inputs:
-    """What a state is made of, in the union's columns. The last truncate is kept aside."""
+    """The input rows of a state, in the union's columns. The last truncate is stored separately."""
 
     store: Store
     plan: StatePlan
@@ -105,7 +105,7 @@ class _Inputs:
         self.truncate = _in_order(both).slice(max(0, both.num_rows - 1)) if both.num_rows else None
 
     def _copied_rows(self, file: File, floor: int) -> Iterator[pa.RecordBatch]:
-        """As if each had been read by a transaction of its own at the copy's beginning: no two have one place."""
+        """Rows of a copy as changes at the gsn `floor`, each with a `_seq` of its own."""
         table = self.plan.union.versions[file.schema_id]
         major, minor = parse_low(file.low or "0.0")
         order = {"major": major, "minor": minor}
@@ -144,18 +144,18 @@ def write_state(store: Store, attempt: str, tag: str, file_bytes: int, item: Sta
 
 
 def _check_known(state: pa.Table, table: str) -> None:
-    """What the log never carried is only in the changes' own order: a copy that comes may still fill it from there."""
+    """Raises LakeError if a row lacks a column that the log did not contain: a later copy may still provide it."""
     is_lacking = pc.and_(pc.equal(state["_op"], "u"), state[UNCHANGED].is_valid())
     if pc.any(is_lacking).as_py():
         row = state.filter(is_lacking).slice(0, 1)
         raise LakeError(
-            f"{table}: column {row[UNCHANGED][0].as_py()[0]!r} of a row is not known at gsn {row['_gsn'][0].as_py()}",
-            hint="copy the table: until then its changes are kept as they are",
+            f"{table}: column {row[UNCHANGED][0].as_py()[0]!r} of a row is unknown at gsn {row['_gsn'][0].as_py()}",
+            hint="copy the table: until then its changes are not folded",
         )
 
 
 def _empty(store: Store, attempt: str, tag: str, union: TableUnion) -> list[File]:
-    """A state without rows is a file without rows."""
+    """Writes a state without rows, as a file without rows."""
     newest = max(union.versions, key=lambda id_: (union.versions[id_].version, id_))
     table = union.versions[newest]
     with LakeFiles(store, attempt, f"{tag}-none", 1) as files:
@@ -164,7 +164,7 @@ def _empty(store: Store, attempt: str, tag: str, union: TableUnion) -> list[File
 
 
 def _kept(state: pa.Table, key: list[str], forget_to: int) -> pa.Table:
-    """Without old deletes, and without images: nobody asks for them, but a copy's overlay for keys that were left."""
+    """The state without deletes up to `forget_to`; before images only where a copy's overlay needs the old key."""
     is_late = _ints(state["_gsn"]) > forget_to
     state = state.filter(pc.or_(pa.array(is_late), pc.not_equal(state["_op"], "d")))
     needed = moved(state, key) & (_ints(state["_gsn"]) > forget_to)
@@ -183,7 +183,7 @@ def _add(files: LakeFiles, union: TableUnion, rows: pa.Table) -> None:
 
 
 def _as_version(rows: pa.Table, union: TableUnion, schema_id: int) -> pa.Table:
-    """From the union's columns back to those of one version."""
+    """Converts the union's columns to those of one version."""
     schema = union.versions[schema_id].stream_schema
     seen = {column.names[schema_id]: column.name for column in union.columns if schema_id in column.names}
     own = {name: old for old, name in seen.items()}
@@ -218,7 +218,7 @@ def _pieces(inputs: _Inputs, bytes_: int, piece_bytes: int) -> Iterator[pa.Table
 
 
 def _deal(inputs: _Inputs, paths: list[Path]) -> list[list[int]]:
-    """Writes each row to the piece of its key; the pieces that must be folded together."""
+    """Writes each row to the piece of its key; returns the groups of pieces that must be folded together."""
     belongs = list(range(len(paths)))
 
     def root(n: int) -> int:
@@ -248,7 +248,7 @@ def _deal(inputs: _Inputs, paths: list[Path]) -> list[list[int]]:
 
 
 def _piece_of(columns: list[pa.ChunkedArray | pa.Array], count: int, con: duckdb.DuckDBPyConnection) -> Ints:
-    # DuckDB has no decimals beyond 38 digits, and hashes equal texts the same
+    # DuckDB has no decimals beyond 38 digits; equal decimals have equal texts, and so equal hashes
     plain = [c.cast(pa.string()) if pa.types.is_decimal(c.type) else c for c in columns]
     names = [f"k{n}" for n in range(len(plain))]
     con.register("keys", pa.table(plain, names=names))

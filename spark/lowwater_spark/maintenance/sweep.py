@@ -1,7 +1,7 @@
-"""Removes files that nobody needs: those that a compaction has replaced, and those of attempts that have lost.
+"""Deletes unused files: those that a compaction has replaced, and those of attempts that can no longer be committed.
 
-Not before the grace, because a reader that opened an older version may still be at them. And never because they are
-old: a process that was paused may still commit what it wrote, until something in the chain conflicts with it.
+Files are deleted only after the grace period, because a reader of an older version may still use them. Age alone is not
+enough: a paused process may still commit its files until a manifest in the chain conflicts with its attempt.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Swept:
 
 @dataclass
 class _Known:
-    """What the chain says, once the store has been listed."""
+    """The content of the chain, read after the store was listed."""
 
     chain: Chain
-    #: manifests up to this time are beyond the grace
+    #: the grace period of manifests up to this time has ended
     until_us: int
     live: set[str] = field(default_factory=set)
-    #: what was removed long enough ago
+    #: files whose removal is older than the grace period
     removed: set[str] = field(default_factory=set)
-    #: by attempt: the manifest that is its own, or that it conflicts with; if that is long enough ago
+    #: attempt → its own manifest, or one that it conflicts with; None if there is none older than the grace period
     decided: dict[str, Manifest | None] = field(default_factory=dict)
 
     def is_superfluous(self, path: str) -> bool:
@@ -57,14 +57,14 @@ class _Known:
         manifest = self.decided[attempt]
         if manifest is None:
             return False
-        # one of its own may name it, and then it was live: only its removal counts
+        # a file in the attempt's own manifest was live: only its removal counts
         return manifest.attempt != attempt or all(file.path != path for file in manifest.files)
 
     def is_old(self, manifest: Manifest | None) -> bool:
         return manifest is not None and manifest.at_us <= self.until_us
 
     def _landing_behind(self, attempt: str) -> Manifest | None:
-        """The landing of the offset at which this attempt began: from there on it can no longer land."""
+        """The landing of the offset at which this attempt began: after it, the attempt can no longer be committed."""
         offset, head = attempt_from_offset(attempt), self.chain.head
         if offset is None or head.landed.offset <= offset:
             return None
@@ -78,7 +78,7 @@ def attempt_of(path: str) -> str | None:
 
 
 def sweep(chain: Chain, config: LakeConfig, at_us: int) -> Swept:
-    # what the store has is asked first: what has been committed since is then in the chain
+    # the store is listed before the chain is read: files committed in between are then in the chain
     listed = {stored.path: stored for layer in Layer for stored in chain.store.list(layer)}
     notes = list(read_notes(chain.store))
     chain.refresh()
@@ -99,7 +99,7 @@ def sweep(chain: Chain, config: LakeConfig, at_us: int) -> Swept:
 
 
 def _look_at_live(known: _Known) -> dict[str, set[str]]:
-    """By table, the live state files."""
+    """Collects the live files; returns table → its live state files."""
     states: dict[str, set[str]] = {}
     for table in known.chain.tables():
         files = all_files(known.chain, table, *Layer)
@@ -129,7 +129,7 @@ def _delete(chain: Chain, superfluous: list[Stored]) -> Swept:
 
 
 def _is_done(note: AttemptNote, known: _Known, listed: dict[str, Stored]) -> bool:
-    """Nothing is left that one would have to look it up for."""
+    """True if no file is left that needs the note."""
     manifest = known.decided.get(note.attempt)
     if manifest is None:
         return False

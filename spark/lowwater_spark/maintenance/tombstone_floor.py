@@ -1,8 +1,9 @@
-"""Up to where a state may forget deletes.
+"""The gsn up to which a state may leave out deletes.
 
-A copy's rows are overlaid with the changes that came after it began to read. So a delete must be remembered as long as
-a copy may become readable that began before it. A copy shows itself when its first chunk lands; until then it has the
-lake's grace. A state's `gsn_min` says from where on it remembers, so that a reader can refuse a copy from before.
+A copy's rows are overlaid with the changes committed after the copy began to read. So a delete must be retained as
+long as a copy that began before it may become readable. A copy is visible in the chain once its first chunk has landed;
+before that, the lake's grace period covers it. A state's `gsn_min` is the first gsn from which on it has all deletes,
+so that a reader can refuse a copy from before it.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ def gsn_before(chain: Chain, time_us: int) -> int:
 
 
 def forget_to(chain: Chain, table: str, gsn: int, grace_gsn: int) -> int:
-    """Of a state at `gsn`; below it, so that the state remembers at least its own end."""
+    """The gsn up to which the state at `gsn` leaves out deletes; always below `gsn`."""
     files = all_files(chain, table, Layer.STREAM, Layer.STATE)
     floors = [last_gsn_at_or_below(chain.store, files, *low) for low in _lows_to_come(chain, table, gsn)]
     return max(0, min([gsn - 1, grace_gsn, *floors]))
 
 
 def _lows_to_come(chain: Chain, table: str, gsn: int) -> list[tuple[int, int]]:
-    """Of the copies that are not readable yet at `gsn`, and may become so."""
+    """The low positions of copies that are not readable at `gsn`, but may become readable later."""
     readable = {copied.copy_id: copied.gsn for copied in chain.copied if table in copied.tables}
     found = {copied.lows[table] for copied in chain.copied if copied.gsn > gsn and table in copied.lows}
     for file in all_files(chain, table, Layer.COPY):

@@ -15,7 +15,7 @@ from lowwater.lake.schema.columns import BEFORE
 
 
 def moved(rows: pa.Table, key: Sequence[str]) -> Bools:
-    """True of an update that gave its row another key. A `_before` without a key says nothing of it."""
+    """True for an update that changed the key of its row. False if `_before` has no key."""
     none = np.zeros(rows.num_rows, bool)
     before = array(rows, BEFORE)
     if not key or before.null_count == len(before):
@@ -33,7 +33,7 @@ def moved(rows: pa.Table, key: Sequence[str]) -> Bools:
 
 
 def may_be_tangled(rows: pa.Table, is_moved: Bools) -> Bools:
-    """True of rows of transactions that put something somewhere, and later take something away."""
+    """True for rows of transactions that add a row under a key, and later remove a row from a key."""
     gsn, op = rows["_gsn"].to_numpy(), array(rows, "_op")
     takes = bools(pc.equal(op, "d")) | is_moved
     none = np.zeros(rows.num_rows, bool)
@@ -49,7 +49,7 @@ def may_be_tangled(rows: pa.Table, is_moved: Bools) -> Bools:
 
 
 def tangled_keys(rows: pa.Table, key: Sequence[str], is_moved: Bools) -> Bools:
-    """Rows that have a key, before or after, which some transaction tangles, or from or to which such a row moved."""
+    """True for rows whose key, before or after, is tangled by some transaction or connected to one by a move."""
     none = np.zeros(rows.num_rows, bool)
     where = may_be_tangled(rows, is_moved)
     if not where.any():
@@ -69,12 +69,12 @@ def tangled_keys(rows: pa.Table, key: Sequence[str], is_moved: Bools) -> Bools:
 
 
 def roles_of(rows: pa.Table, key: Sequence[str]) -> Roles:
-    """`rows`: without truncates, in order."""
+    """The roles of the keys of `rows`, which are in order and without truncates."""
     return find_roles(_aliased(rows.select(["_gsn", "_op", BEFORE, *key]), key), range(len(key)))
 
 
 def without_tangles(rows: pa.Table, key: Sequence[str], is_moved: Bools) -> pa.Table:
-    """Of a whole history, in order: with `MAYBE` and `FROM`, and with other rows in place of the tangled ones."""
+    """A whole history, in order, with the columns `MAYBE` and `FROM`, and with tangled rows replaced."""
     plain = rows.append_column(MAYBE, pa.repeat(False, rows.num_rows))
     plain = plain.append_column(FROM, pa.nulls(rows.num_rows, pa.int64()))
     where = may_be_tangled(rows, is_moved)
@@ -103,7 +103,7 @@ def without_tangles(rows: pa.Table, key: Sequence[str], is_moved: Bools) -> pa.T
 def _existed(rows: pa.Table, key: Sequence[str], asks: pa.Table) -> Bools:
     """Whether the keys had a row before the transactions that `asks` names."""
     own = _aliased(rows, key)
-    # what was put in their place moves nothing
+    # the replacements of tangled rows move no row
     movers = np.flatnonzero(bools(array(rows, FROM).is_null()) & moved_rows(own, range(len(key))))
     columns = [
         pa.concat_arrays(
@@ -124,7 +124,7 @@ def _existed(rows: pa.Table, key: Sequence[str], asks: pa.Table) -> Bools:
     late = np.concatenate((np.arange(len(row)) < n, np.zeros(asks.num_rows, bool)))
     order = np.lexsort((late, all_seq, all_gsn, code))
     order = order[counts[order]]
-    # an ask is answered by what comes before it: other asks of the key are passed over
+    # the row before an ask answers it: other asks of the key are skipped
     number = np.arange(len(order))
     last = np.maximum.accumulate(np.where(is_asked[order], -1, number))
     same = (last >= 0) & (code[order][np.maximum(last, 0)] == code[order])
@@ -136,7 +136,7 @@ def _existed(rows: pa.Table, key: Sequence[str], asks: pa.Table) -> Bools:
 
 
 def _aliased(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Columns and images by numbers; what else there is keeps its name."""
+    """Renames columns and images to numbered aliases; other columns keep their names."""
     before = array(rows, BEFORE)
     columns = {name: rows[name] for name in rows.column_names if name not in names and name != BEFORE}
     columns |= {alias(n): rows[name] for n, name in enumerate(names)}
@@ -158,7 +158,7 @@ def _named(rows: pa.Table, names: Sequence[str], schema: pa.Schema) -> pa.Table:
 
 
 def first_at(rows: pa.Table, gsn: Ints, seq: Ints) -> Ints:
-    """The number of the first row at or above each place; there are few."""
+    """The index of the first row at or above each (gsn, seq); a loop, because there are few."""
     gsns, seqs = rows["_gsn"].to_numpy(), rows["_seq"].to_numpy()
     found = np.zeros(len(gsn), np.int64)
     for n, (one, of_one) in enumerate(zip(gsn, seq, strict=True)):

@@ -287,7 +287,7 @@ def test_a_copy_is_closed_with_all_that_had_landed_of_it(tmp_path: Path) -> None
         draft = Draft(ManifestKind.COPY, "g", attempt, removed=files, closed_copies=("a",), closed_chunks=landed)
         commit_draft(copier.chain, draft, points="copy")
 
-    with pytest.raises(LandingConflictError, match="more of the copies"):
+    with pytest.raises(LandingConflictError, match="more chunks of the copies"):
         close(copy_attempt(2), removed, known)
     close(copy_attempt(2), tuple(copier.chain.files(NAME)), frozenset(copier.chain.landed_chunks))
     assert copier.chain.files(NAME) == []
