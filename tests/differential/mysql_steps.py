@@ -18,7 +18,7 @@ SECOND = "@2 "
 _WHOLE = ("tinyint", "smallint", "mediumint", "int", "bigint")
 #: by statements: their rows are not in the log
 STATEMENTS = (r"^LogUnknownError: changes by a statement, not by their rows \(UPDATE\)",)
-ROLLBACKS = (r"^LogUnknownError: rollback( to)? after changes: the log does not tell which of them were undone",)
+ROLLBACKS = (r"^LogUnknownError: rollback( to)? after changes: the log does not show which of them were undone",)
 
 
 class MysqlSteps(MysqlDdl):

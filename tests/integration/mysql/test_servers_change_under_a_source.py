@@ -13,7 +13,7 @@ from tests.support.harness import wait_until
 from tests.support.mysql import NEWEST_FIRST, MysqlDatabase, NewMysql, connect, run
 
 from lowwater.errors import IncarnationError, LogGapError, SourceError, SourceLostError, StartRefusedError
-from lowwater_extractor.sources.mysql.position import Ahead, Resume
+from lowwater_extractor.sources.mysql.position import PendingGtids, Resume
 from lowwater_extractor.sources.mysql.setup import AHEAD
 from lowwater_fleet.servers.mysql import EmbeddedMysql
 from lowwater_fleet.servers.mysql_install import Flavour, is_mariadb
@@ -196,11 +196,11 @@ def test_a_server_with_another_order_than_was_published_stops_the_source(
         _ids(read)
         first, second = (t.txid for t in read.found)
         count = Resume.unpack(resumes[1]).count
-        assert Ahead.unpack(read.encoders.notes[AHEAD], 0).names
-    other = reading_with_note(database, resumes, Ahead({count + 1: second, count + 2: first}).pack())
+        assert PendingGtids.unpack(read.encoders.notes[AHEAD], 0).names
+    other = reading_with_note(database, resumes, PendingGtids({count + 1: second, count + 2: first}).pack())
     with other as again, pytest.raises(LogGapError, match="in another order"):
         again.new()
-    with reading_with_note(database, resumes, Ahead({count + 1: first, count + 2: second}).pack()) as again:
+    with reading_with_note(database, resumes, PendingGtids({count + 1: first, count + 2: second}).pack()) as again:
         assert _ids(again) == [1, 2]
     database.drop()
 

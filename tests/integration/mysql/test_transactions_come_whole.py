@@ -224,7 +224,7 @@ def test_xa_comes_at_its_commit_also_after_a_restart_in_between(items: MysqlData
 def test_capture_waits_for_xa_that_was_prepared_before_it_or_leaves_it_out_by_name(items: MysqlDatabase) -> None:
     _xa(items, "early", "(1, 'a', 1)")
     try:
-        with pytest.raises(SourceLostError, match="XA transactions are prepared"), reading(items):
+        with pytest.raises(SourceLostError, match="prepared XA transactions"), reading(items):
             pass
         with reading(items, xa_at_start="leave_out") as read:
             items.execute("XA COMMIT 'early'", "INSERT INTO items VALUES (2, 'b', 2)")

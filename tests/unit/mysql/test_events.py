@@ -13,7 +13,7 @@ from tests.unit.mysql.binlog import ITEMS, SECONDS, SERVER, UTF8MB4, Fed, Log, i
 
 from lowwater.errors import CodecError, LogCorruptError, LogGapError, LogUnknownError
 from lowwater.records.positions import Order
-from lowwater_extractor.sources.mysql.position import Ahead, Place, Resume
+from lowwater_extractor.sources.mysql.position import PendingGtids, Place, Resume
 from lowwater_extractor.sources.mysql.wire import events as ev
 from lowwater_extractor.sources.mysql.wire import table_map as tm
 
@@ -408,12 +408,12 @@ def test_xa_whose_rows_are_not_in_the_log_any_more_is_an_error(tmp_path: Path, l
 
 def test_what_was_handed_over_before_must_come_again_in_the_same_order(tmp_path: Path, log: Log) -> None:
     names = [f"{SERVER}:{n}" for n in (1, 2, 3)]
-    note = Ahead(dict(enumerate(names, 101))).pack()
-    assert Ahead.unpack(note, 101).names == {102: names[1], 103: names[2]}
+    note = PendingGtids(dict(enumerate(names, 101))).pack()
+    assert PendingGtids.unpack(note, 101).names == {102: names[1], 103: names[2]}
     _inserted(log, 1, gtid=1)
     _inserted(log, 3, gtid=3)
     with pytest.raises(LogGapError, match="another order"):
-        Fed(tmp_path, ahead=Ahead.unpack(note, 100)).feed(log)
+        Fed(tmp_path, ahead=PendingGtids.unpack(note, 100)).feed(log)
 
 
 def test_a_large_group_lies_on_disk_and_can_be_read_twice(tmp_path: Path, log: Log) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lowwater.errors import CodecError
 from lowwater_extractor.incremental.cursors import LOWEST, Range
 from lowwater_extractor.sources.mysql.cursor import query as cursor_sql
-from lowwater_extractor.sources.mysql.position import Ahead, Place, Resume
+from lowwater_extractor.sources.mysql.position import PendingGtids, Place, Resume
 from lowwater_extractor.sources.mysql.snapshot import chunks
 from lowwater_extractor.sources.mysql.snapshot.chunks import Bounds
 from lowwater_extractor.sources.mysql.wire import table_map as tm
@@ -93,17 +93,17 @@ def test_a_resume_reads_as_it_was_written() -> None:
 
 @given(st.lists(st.one_of(st.integers(1, 50).map(lambda n: f"{_A}:{n}"), st.integers(1, 50).map(lambda n: f"0-1-{n}"))))
 def test_names_of_what_was_handed_over_read_as_they_were_written(names: list[str]) -> None:
-    ahead = Ahead({5: f"{_A}:7"})
+    ahead = PendingGtids({5: f"{_A}:7"})
     ahead.add(10, names[:3])
     ahead.add(20, names[3:])
-    assert Ahead.unpack(ahead.pack(), 0).names == ahead.names
-    assert list(Ahead.unpack(ahead.pack(), 10).names.values()) == names
+    assert PendingGtids.unpack(ahead.pack(), 0).names == ahead.names
+    assert list(PendingGtids.unpack(ahead.pack(), 10).names.values()) == names
     ahead.forget(20)
     assert list(ahead.names.values()) == names[3:]
 
 
 def test_names_that_come_again_after_a_restart_are_not_counted_twice() -> None:
-    ahead = Ahead.unpack(Ahead({n: f"{_A}:{n}" for n in range(11, 16)}).pack(), 12)
+    ahead = PendingGtids.unpack(PendingGtids({n: f"{_A}:{n}" for n in range(11, 16)}).pack(), 12)
     ahead.add(12, [f"{_A}:{n}" for n in (13, 14, 15, 16)])
     assert ahead.names == {n: f"{_A}:{n}" for n in range(13, 17)}
     ahead.forget(14)
@@ -115,7 +115,7 @@ def test_names_that_come_again_after_a_restart_are_not_counted_twice() -> None:
 
 
 def test_names_that_follow_one_another_are_one_range() -> None:
-    ahead = Ahead()
+    ahead = PendingGtids()
     ahead.add(100, [f"{_A}:{n}" for n in range(1, 10_001)])
     assert len(ahead.pack()) < 80
 

@@ -164,7 +164,7 @@ def test_names_come_from_the_catalogue_where_the_log_has_none(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("known", "what"),
     [
-        (NoServer(), "is gone"),
+        (NoServer(), "was dropped"),
         (_known(column(tm.LONG, name="id")), "1 columns now, and 2 in the log"),
         (_known(column(tm.LONG, name="id"), column(tm.DATE, name="name")), "another type now"),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from lowwater_extractor.sources.mysql.ddl.effects import KEY_CHANGED, Effect, ForeignKey, emptied, moved
 from lowwater_extractor.sources.mysql.ddl.statements import What, Xid, classify
-from lowwater_extractor.sources.mysql.ddl.tokens import Kind, NotUnderstoodError, SqlMode, tokens
+from lowwater_extractor.sources.mysql.ddl.tokens import NotUnderstoodError, SqlMode, TokenKind, tokens
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_backslash_escapes_as_the_sql_mode_says() -> None:
     text = r"CREATE TABLE t (a char(9) DEFAULT 'x\' REFERENCES p (a) ON DELETE CASCADE, ')"
     assert classify(text).effects[0].keys == ()
     assert len(classify(text.replace(", ')", ")"), SqlMode.NO_BACKSLASH_ESCAPES).effects[0].keys) == 1
-    assert [token.kind for token in tokens(r"'a\'b' 'c''d' x")] == [Kind.TEXT, Kind.TEXT, Kind.WORD]
+    assert [token.kind for token in tokens(r"'a\'b' 'c''d' x")] == [TokenKind.TEXT, TokenKind.TEXT, TokenKind.WORD]
     with pytest.raises(NotUnderstoodError):
         list(tokens(r"'a\'"))
 

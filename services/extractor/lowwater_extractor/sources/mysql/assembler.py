@@ -1,8 +1,8 @@
-"""From events of the log to whole committed transactions. Does no I/O but for large transactions, on disk.
+"""Assembles binary log events into whole committed transactions. Its only I/O is spilling large transactions to disk.
 
-The log holds groups: a GTID, what was done, and its end (XID, COMMIT, or a statement that commits by itself). They are
-written at the commit, one behind the other, so a group is a transaction, and the order of groups is that of commits.
-The one exception is XA: its rows come in a group at XA PREPARE, and count only if a later group has the XA COMMIT.
+The log consists of event groups: a GTID, the changes, and an end (XID, COMMIT, or a statement with implicit commit).
+Groups are written one after the other at commit, so a group is a transaction and groups are in commit order. The
+exception is XA: the rows are in a group at XA PREPARE, and are committed only by the XA COMMIT of a later group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lowwater_extractor.sources.mysql.ddl.altered_tables import AlteredTables
 from lowwater_extractor.sources.mysql.ddl.apply import Ddl, Tables
 from lowwater_extractor.sources.mysql.ddl.parents import Parent
 from lowwater_extractor.sources.mysql.ddl.statements import Statement, What, Xid, classify
-from lowwater_extractor.sources.mysql.position import Ahead, Place, Resume, parse_gtids
+from lowwater_extractor.sources.mysql.position import PendingGtids, Place, Resume, parse_gtids
 from lowwater_extractor.sources.mysql.relations import Relation
 from lowwater_extractor.sources.mysql.transaction_buffer import Group
 from lowwater_extractor.sources.mysql.wire import events as ev
@@ -31,13 +31,13 @@ from lowwater_extractor.sources.mysql.xa import HeldTransactions
 from lowwater_extractor.spill import SpillSpace
 
 THREAD = 1
-#: of each XA transaction that is held, in memory
+#: memory for each held XA transaction; larger ones go to disk
 _HELD_BYTES_MAX = 256 << 10
-#: tables that are remembered by the bytes of their map
+#: maximum number of cached table maps
 _MAPS_MAX = 20_000
 
 _CRC = zlib.crc32
-#: of anything with its own checksum behind it
+#: CRC-32 of any data followed by its own CRC-32
 _WITH_CHECKSUM = 0x2144DF1C
 _HALF = 1 << 31
 _U32 = struct.Struct("<I").unpack_from
@@ -55,18 +55,18 @@ class Maker(Tables, Protocol):
     def relation(self, body: bytes) -> Relation | None: ...
 
     def parent(self, body: bytes, keys: fk.ForeignKeys) -> Parent | None:
-        """Of a table whose rows change those of captured ones by foreign keys."""
+        """Return the parent for a table map, None unless foreign keys of captured tables reference the table."""
         ...
 
     def statement_text(self, data: bytes, collation: int) -> str: ...
 
 
 class Assembler:
-    """Fed with one event after the other; what has committed is taken out."""
+    """Takes events in order and appends committed transactions to `committed`, which the caller empties."""
 
     def __init__(
         self, source: str, make: Maker, space: SpillSpace, bytes_max: int, resume: Resume, *,
-        is_mariadb: bool, ahead: Ahead | None = None, leaves_out: bool = False, ddl: Ddl | None = None,
+        is_mariadb: bool, ahead: PendingGtids | None = None, leaves_out: bool = False, ddl: Ddl | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._source = source
@@ -76,33 +76,33 @@ class Assembler:
         self._tick = tick
         self._is_mariadb = is_mariadb
         self.ddl = ddl or Ddl(make, AlteredTables(source, {}))
-        #: tables by their numbers whose rows change those of captured ones
+        #: table number → parent of captured tables
         self._parents: dict[bytes, Parent] = {}
         self._before = resume
         self._gtids = parse_gtids(resume.place.gtids, is_mariadb)
-        self._ahead = (ahead or Ahead()).names
+        self._ahead = (ahead or PendingGtids()).names
         self._has_checksums = True
         self._maps: dict[bytes, Relation | None] = {}
         self._tables: dict[bytes, Relation | None] = {}
         self._group: Group | None = None
         self._xa = HeldTransactions(source, leaves_out=leaves_out)
-        #: where in the log the last event ended
+        #: end of the last event in the log
         self.file = resume.start.file
         self.position = resume.start.position
         self._place = resume.place
         self._gtids_text: str | None = resume.place.gtids
         self._is_replaying = resume.back is not None
         self.made = resume.made
-        #: of the last group
+        #: count of the last group
         self.count = resume.count
         self.committed: list[SourceTransaction] = []
-        #: of all groups since they were taken last
+        #: GTIDs of all groups since the caller emptied it
         self.names: list[str] = []
         self.left_out: list[tuple[int, str, str]] = []
 
     @property
     def resume(self) -> Resume:
-        """Behind the last group."""
+        """The position after the last group."""
         place = self._place
         if self._gtids is not None:
             if self._gtids_text is None:
@@ -118,25 +118,25 @@ class Assembler:
         return self._group is not None
 
     def move_on(self) -> None:
-        """One more without a group: what is published in between two groups needs a place of its own."""
+        """Increase the count without a group: records published between two groups need an order of their own."""
         assert self._group is None
         self.count += 1
 
     @property
     def held(self) -> frozenset[Xid]:
-        """XA transactions that are prepared, and whose end has not come."""
+        """XA transactions that are prepared and have not ended."""
         return self._xa.xids
 
     def give_up(self, xid: Xid) -> None:
-        """The server has ended it, and its end is not in the log: whether its rows are there is not known.
+        """Drop a held transaction that the server has ended without a log entry: it is unknown whether it committed.
 
-        Its tables are stale up to the next group, which is written after that: a copy of them is right if its view is
-        behind this group, or behind `move_on`.
+        Its tables are marked stale at the count of the next group. Copies whose view is after that group, or after
+        `move_on`, are valid.
         """
         for table in self._xa.take(xid).tables:
-            self.ddl.stale.add(table, Order(self.count + 1, 0), f"XA {xid} was ended, and the log does not tell how")
+            self.ddl.stale.add(table, Order(self.count + 1, 0), f"XA {xid} was ended without a log entry")
 
-    # -- feeding -----------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------
 
     def feed_all(self, found: Iterable[bytes]) -> None:
         e = b""
@@ -148,22 +148,20 @@ class Assembler:
                 else:
                     self._feed(e, kind)
         except (struct.error, IndexError, KeyError, ValueError) as error:
-            raise self._corrupt(
-                f"an event that ends too soon, or is not what it says ({_place_of(error)}): {e[:64].hex(' ')}"
-            ) from error
+            raise self._corrupt(f"a truncated or malformed event ({_place_of(error)}): {e[:64].hex(' ')}") from error
         except (CodecError, LogUnknownError, LogCorruptError) as error:
             error.source, error.thread = error.source or self._source, THREAD
             error.position = error.position or f"{self.file}:{self.position}"
             raise
 
     def _feed_quick(self, e: bytes, kind: int) -> None:
-        """Table maps and inserts, which are nearly all of a log: every call that is saved here counts."""
+        """Handle table maps and inserts, which are most of a log, with as few calls as possible."""
         end = len(e)
         if self._has_checksums:
             if _CRC(e) != _WITH_CHECKSUM:
                 raise self._corrupt(f"the checksum of an event is wrong: {e[:64].hex(' ')}")
             end -= 4
-        # where a group ends, four bytes say it; what lies in between is added up, for those may overflow
+        # positions inside a group are summed up, because the 4-byte log_pos of events may overflow
         self.position += len(e)
         if kind == ev.TABLE_MAP:
             body = e[ev.HEADER : end]
@@ -196,7 +194,7 @@ class Assembler:
                 end = self._without_checksum(e, kind)
         log_pos = _U32(e, 13)[0]
         if log_pos and not e[17] & ev.ARTIFICIAL and kind not in (ev.HEARTBEAT, ev.HEARTBEAT_2, ev.ROTATE):
-            # four bytes only: files with a transaction beyond 4 GB have more
+            # log_pos has 4 bytes, but files with very large transactions exceed 4 GB
             self.position += (log_pos - self.position + _HALF & 0xFFFFFFFF) - _HALF
         self._take(e, kind, end)
 
@@ -221,7 +219,10 @@ class Assembler:
             self._rare(e[:end], kind)
 
     def _without_checksum(self, e: bytes, kind: int) -> int:
-        """An artificial rotation comes before the log has said whether there are checksums."""
+        """Return the end of an event without a checksum; raise LogCorruptError if it should have one.
+
+        An artificial ROTATE event precedes the FORMAT_DESCRIPTION event that announces checksums.
+        """
         if kind == ev.ROTATE and not _U32(e, 0)[0]:
             return len(e)
         if kind == ev.FORMAT_DESCRIPTION and not ev.format_description(e).has_checksums:
@@ -246,7 +247,7 @@ class Assembler:
         try:
             relation = self._tables[e[ev.HEADER : ev.HEADER + 6]]
         except KeyError:
-            raise self._corrupt("rows of a table that was not named") from None
+            raise self._corrupt("rows of a table without a table map") from None
         if not group.is_kept:
             return
         at = ev.HEADER + 8
@@ -267,7 +268,7 @@ class Assembler:
             group.spill(self._space, self._bytes_max)
 
     def _look_at_children(self, e: bytes, kind: int, at: int, end: int, group: Group) -> None:
-        """Rows of a parent were updated or deleted: what foreign keys did to its children may not be in the log."""
+        """Mark children as changed when parent rows are updated or deleted: foreign key actions may be unlogged."""
         parent = self._parents.get(e[ev.HEADER : ev.HEADER + 6])
         if parent is None or e[ev.HEADER + 6] & (fk.UNCHECKED | fk.DONE_BY_SERVER):
             return
@@ -282,7 +283,7 @@ class Assembler:
         is_covered = self._is_replaying and self._is_covered(found.gtid)
         if self._is_replaying and not is_covered:
             self._end_replay()
-        # of what was read before, only what XA holds counts
+        # groups that were published before are used only for XA
         self._group = Group(found, is_covered=is_covered)
 
     def _is_covered(self, gtid: str) -> bool:
@@ -300,7 +301,7 @@ class Assembler:
         self._end(self._group)
 
     def _end(self, group: Group) -> None:
-        """A group is over; its changes, or those that XA held, are committed with it."""
+        """Finish a group and commit its changes, including those that were held for XA."""
         self._group = None
         if group.is_covered:
             return
@@ -323,10 +324,10 @@ class Assembler:
             )
 
     def _check_ahead(self, gtid: str) -> None:
-        """The same transactions in the same order as before the restart, if that was ahead of its position."""
+        """Raise if the transactions after the stored position are in a different order than before the restart."""
         if self._ahead and (was := self._ahead.pop(self.count, gtid)) != gtid:
             raise LogGapError(
-                f"{gtid} comes where {was} came before: this server has them in another order",
+                f"{gtid} is in the log where {was} was before: this server has them in another order",
                 source=self._source, thread=THREAD, position=str(self._place),
                 hint="replicas keep the order with replica_preserve_commit_order=ON; connect to the server that was "
                 "read before, or reset the source's position",
@@ -340,7 +341,7 @@ class Assembler:
         if group is None:
             if what is not What.BEGIN:
                 raise self._corrupt(f"a statement ({what}) outside of a group")
-            # a log from before there were GTID events
+            # logs of old servers have no GTID events
             self._begin(ev.Gtid("", 0))
             group = self._group
             assert group is not None
@@ -366,9 +367,9 @@ class Assembler:
                 )
             case _:
                 raise LogUnknownError(
-                    f"a statement that is not understood ({statement.verb or 'its verb is not known'}), in the "
+                    f"a statement that is not understood ({statement.verb or 'unknown verb'}), in the "
                     f"database {query.namespace or 'none'}",
-                    hint="report it with the server's version; to go on without it, reset the source's position: its "
+                    hint="report it with the server's version; to continue without it, reset the position: its "
                     "tables are copied again",
                 )
 
@@ -381,17 +382,17 @@ class Assembler:
         return classify(decoded, session.sql_mode, is_mariadb=self._is_mariadb)
 
     def _rolled_back(self, group: Group, what: What) -> None:
-        """It is in the log only where a table without transactions was changed, too."""
+        """Handle a rollback, which is in the log only if a non-transactional table was changed as well."""
         if group.count and group.is_kept:
             raise LogUnknownError(
-                f"{what} after changes: the log does not tell which of them were undone",
-                hint="tables of one transaction are to have one engine, InnoDB; copy these tables again after a reset",
+                f"{what} after changes: the log does not show which of them were undone",
+                hint="use one engine, InnoDB, for all tables of a transaction; copy these tables again after a reset",
             )
         if what is What.ROLLBACK:
             self._end(group)
 
     def _apply(self, group: Group, statement: Statement, namespace: str) -> None:
-        # a table may have another shape from here on, and other keys
+        # columns and keys of tables may be different from here on
         self._maps.clear()
         self._parents.clear()
         if group.is_kept and not group.is_idle:
@@ -407,14 +408,14 @@ class Assembler:
             raise self._corrupt("an XA PREPARE outside of a group")
         if not found.is_one_phase:
             if group.size > _HELD_BYTES_MAX:
-                # it may be held for days, and so may many others
+                # it may be held for days, together with many others
                 group.spill(self._space, 2 * _HELD_BYTES_MAX)
             self._xa.hold(found.xid, group, self._held_from())
             group = group.emptied()
         self._end(group)
 
     def _held_from(self) -> Place:
-        """Where to read from again to have this group; of one that is read again that was known before."""
+        """Return the position to read this group from again; while replaying, the stored one."""
         if self._is_replaying:
             assert self._before.back is not None
             return self._before.back
@@ -426,7 +427,7 @@ class Assembler:
             self.left_out.append((THREAD, group.gtid or f"{self.file}:{self.position}", why))
         self._end(group if held is None else held)
 
-    # -- the rest ----------------------------------------------------------------------------------------
+    # -- other events ------------------------------------------------------------------------------------
 
     def _rare(self, e: bytes, kind: int) -> None:
         if kind in ev.COMPRESSED:
@@ -450,9 +451,9 @@ class Assembler:
             )
         elif kind == ev.INCIDENT:
             raise LogGapError(
-                "the server says that it could not write everything to its log (an incident)", source=self._source,
+                "the server reports that it could not write everything to its log (an incident)", source=self._source,
                 thread=THREAD, position=f"{self.file}:{self.position}",
-                hint="see the server's error log; reset the source's position, its tables are copied anew",
+                hint="see the server's error log; reset the source's position, its tables are copied again",
             )  # fmt: skip
         elif kind == ev.GTID_TAGGED:
             self._begin(ev.tagged_gtid(e))
@@ -462,25 +463,25 @@ class Assembler:
     def _rotate(self, e: bytes) -> None:
         found = ev.rotate(e)
         self.file, self.position = found.file, found.position
-        # an artificial one says only where reading begins
+        # an artificial ROTATE only announces the start position
         if _U32(e, 0)[0]:
             self._pass()
 
     def _pass(self) -> None:
-        """No group is open here: reading may go on from here as well as from behind the last one."""
+        """Outside of a group, advance the position to here."""
         if self._group is None and not self._is_replaying:
             self._place = Place(self.file, self.position)
 
     def _format(self, e: bytes) -> None:
-        # it is passed on without its checksum
+        # the event was passed without its checksum, which format_description() expects
         found = ev.format_description(e + b"\x00" * ev.CHECKSUM_BYTES)
         if self._group is not None:
-            _log.warning("a group has no end: the server went down while it wrote it", source=self._source)
+            _log.warning("a group without an end is dropped: the server stopped while writing it", source=self._source)
             self._group = None
         self._has_checksums = found.has_checksums
         self.made = found.made
         self._make.written_by(found.server_version)
-        # a server gives its tables new numbers at each start
+        # a server assigns new table numbers at each start
         self._tables.clear()
         self._maps.clear()
 
@@ -493,11 +494,11 @@ class Assembler:
     def _corrupt(self, what: str) -> LogCorruptError:
         return LogCorruptError(
             what, source=self._source, thread=THREAD, position=f"{self.file}:{self.position}",
-            hint="the log contradicts itself: restart the source; if it comes again, report it",
+            hint="the log is inconsistent: restart the source; if the error occurs again, report it",
         )  # fmt: skip
 
 
 def _place_of(error: Exception) -> str:
-    """Where in the code, for a report. The error's own text stays out of it: it may hold a value."""
+    """Return type and code location of an error, without its text, which may contain a value."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {last.name}, line {last.lineno}"

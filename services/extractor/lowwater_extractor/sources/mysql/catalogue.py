@@ -1,4 +1,4 @@
-"""What the log does not say is asked of the server's catalogue, over a connection of its own."""
+"""Queries of the server's catalogue for properties that the log lacks, over a separate connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KEYS = """
 SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.STATISTICS
 WHERE INDEX_NAME = 'PRIMARY' AND {where} ORDER BY TABLE_SCHEMA, TABLE_NAME, SEQ_IN_INDEX"""
 _ONE = "TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-#: so often a table that is altered at this very moment is looked at
+#: attempts to read a consistent definition of tables that are being altered
 _LOOKS_MAX = 20
 
 _PLAIN = {
@@ -49,7 +49,7 @@ _LABEL = re.compile(r"'((?:[^'\\]|''|\\.)*)'")
 
 
 class _Look(NamedTuple):
-    """What three answers say of a table."""
+    """A table as read by three queries, which may be inconsistent with each other."""
 
     name: Name
     kind: str
@@ -63,7 +63,7 @@ class _Look(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CatalogueTable:
-    #: as the log would have it, with names, labels and key
+    #: equivalent table map, with names, labels and key
     map: TableMap
     #: BASE TABLE, VIEW, SYSTEM VERSIONED
     kind: str
@@ -106,7 +106,7 @@ class DatabaseCatalogue:
     # -- tables ------------------------------------------------------------------------------------------
 
     def tables(self, is_meant: Callable[[str], bool]) -> list[CatalogueTable]:
-        """Tables and views, as far as they are meant."""
+        """Return the tables and views for which `is_meant(name)` is true."""
         return self._tables("TRUE", (), is_meant)
 
     def find(self, namespace: str, table: str) -> CatalogueTable | None:
@@ -134,9 +134,9 @@ class DatabaseCatalogue:
         return found
 
     def _looked_at(self, where: str, values: tuple[str, ...], is_meant: Callable[[str], bool]) -> list[_Look]:
-        """Tables, columns and keys are asked one after the other, and a table may be altered in between: then its parts
-        do not fit each other, and it is looked at again. What is the same twice is so: a unique index counts as a key
-        among the columns, and not among the keys."""
+        """Read consistent definitions. Tables, columns and keys are separate queries, and a table may be altered in
+        between; inconsistent results are read again. A result that is inconsistent twice in the same way is accepted:
+        COLUMN_KEY is also PRI for a unique index that serves as key, which is not in the list of primary keys."""
         before: list[_Look] = []
         for _ in range(_LOOKS_MAX):
             looks = self._look(where, values, is_meant)
@@ -145,7 +145,7 @@ class DatabaseCatalogue:
                 return [look for look in looks if look.columns]
             before = torn
         raise SourceLostError(
-            f"{before[0].name[0]}.{before[0].name[1]} was altered each time that it was looked at, "
+            f"{before[0].name[0]}.{before[0].name[1]} was altered while its definition was read, "
             f"{_LOOKS_MAX} times", source=self._source, hint="it is tried again",
         )  # fmt: skip
 
@@ -188,23 +188,23 @@ class DatabaseCatalogue:
 
     @property
     def _has_full_names(self) -> bool:
-        """One collation for several character sets, which COLLATIONS has without a number."""
+        """Whether collations may belong to several character sets; COLLATIONS has no ids for these."""
         return self.server.is_mariadb and self.server.version >= (10, 10, 1)
 
     def _collation(self, name: str) -> int:
         self._load_collations()
         if name in self._collations:
             return self._collations[name]
-        raise LogUnknownError(f"the collation {name} is not known to the server", source=self._source)
+        raise LogUnknownError(f"the server has no collation {name}", source=self._source)
 
     def charset(self, collation: int) -> str:
         self._load_collations()
         if collation not in self._charsets:
-            raise LogUnknownError(f"a collation of number {collation}, which the server does not know")
+            raise LogUnknownError(f"the server has no collation with id {collation}")
         return self._charsets[collation]
 
     def letters(self, charset: str) -> list[str]:
-        """Asked of the server, byte by byte; none of a set that has letters of several bytes."""
+        """Return the characters of all 256 bytes, converted by the server; empty for a multi-byte character set."""
         rows = self.ask("SELECT MAXLEN FROM information_schema.CHARACTER_SETS WHERE CHARACTER_SET_NAME = %s", charset)
         if not rows or rows[0][0] != 1 or not re.fullmatch(r"[a-z0-9_]+", charset):
             return []
@@ -218,9 +218,9 @@ class DatabaseCatalogue:
 
 
 def _is_filled(default: str | None, extra: str | None, nullable: str) -> bool:
-    """A column that cannot be null has a default of its type's own: 0, or the empty text."""
+    """Whether a column gets a value if an INSERT omits it. NOT NULL columns have an implicit default (0, empty)."""
     words = (extra or "").lower()
-    # MariaDB writes the word
+    # MariaDB reports the text NULL
     has_default = default is not None and default.upper() != "NULL"
     return has_default or nullable == "NO" or "auto_increment" in words or "generated" in words
 
@@ -228,7 +228,7 @@ def _is_filled(default: str | None, extra: str | None, nullable: str) -> bool:
 def wire_of(
     data_type: str, column_type: str, precision: int | None, scale: int | None, fraction: int | None, octets: int | None
 ) -> WireColumn:
-    """What the log has for a column that the catalogue describes so."""
+    """Return the column as in a table map, from its catalogue description."""
     if data_type in _PLAIN:
         words = column_type.lower()
         return WireColumn(_PLAIN[data_type], is_unsigned="unsigned" in words or "zerofill" in words)

@@ -1,4 +1,4 @@
-"""What a server must have before capture can begin, each with the words that mend it."""
+"""Checks that a server is ready for capture, each with a fix."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lowwater_extractor.sources.mysql.snapshot.visibility import WRITERS
 from lowwater_extractor.sources.mysql.wire.replication import register
 
 MYSQL_MIN, MARIADB_MIN = (8, 0, 1), (10, 6, 0)
-#: log that is kept for less than this may be gone before a long copy, or a night's outage, is over
+#: with less retention, log may be purged during a long copy or an outage over night
 RETENTION_HOURS_MIN = 24
 
 
 def check_source(config: MysqlConfig, source: str) -> list[Check]:
-    """All of them, as far as they can be asked: one that fails does not hide the next."""
+    """Run all checks. A failed check does not stop the next ones, except for a failed connection."""
     catalogue = DatabaseCatalogue(config, source)
     try:
         server = catalogue.server
@@ -56,9 +56,7 @@ def _settings(config: MysqlConfig, server: Server) -> Iterator[Check]:
     is_on = server.get("log_bin").upper() in ("ON", "1")
     yield Check("log_bin", is_on, server.get("log_bin"), "start the server with --log-bin")
     format_ = server.get("binlog_format") or "ROW"
-    yield Check(
-        "binlog_format", format_.upper() == "ROW", format_, "SET GLOBAL binlog_format = ROW; and in the server's file"
-    )
+    yield Check("binlog_format", format_.upper() == "ROW", format_, "SET GLOBAL binlog_format = ROW; and in my.cnf")
     image = server.get("binlog_row_image") or "FULL"
     is_whole = server.has_whole_rows or not config.copy_tables
     yield Check(
@@ -84,7 +82,7 @@ def _retention(server: Server) -> Check:
         server.get("expire_logs_days") or 0
     )  # fmt: skip
     if not seconds:
-        return Check("retention", True, "log is kept until somebody purges it")
+        return Check("retention", True, "log is kept until it is purged manually")
     is_long = seconds >= 3600 * RETENTION_HOURS_MIN
     fix = f"SET GLOBAL binlog_expire_logs_seconds = {7 * 86_400}: a week"
     return Check("retention", is_long, f"log is kept for {seconds / 3600:.0f} hours", fix)
@@ -104,14 +102,14 @@ def _position(config: MysqlConfig, source: str, server: Server) -> Check:
 def _server_id(config: MysqlConfig, source: str, server: Server) -> Check:
     ours, theirs = config.server_id_of(source), server.get("server_id")
     if not int(theirs or 0):
-        return Check("server_id", False, "the server has none", "SET GLOBAL server_id = 1; and in the server's file")
+        return Check("server_id", False, "the server has none", "SET GLOBAL server_id = 1; and in my.cnf")
     return Check(
         "server_id", str(ours) != theirs, f"ours {ours}, the server's {theirs}", "set server_id to another one"
     )
 
 
 def _replication(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, server: Server) -> Check:
-    """Asked by doing: what a role grants is not in the list of a user's own grants."""
+    """Check privileges by using them: SHOW GRANTS does not list privileges granted through roles."""
     name = "REPLICATION SLAVE, BINLOG MONITOR" if server.is_mariadb else "REPLICATION SLAVE, REPLICATION CLIENT"
     try:
         log_end(catalogue.connection, server, source)
@@ -139,12 +137,12 @@ def _logged(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, serv
 
 
 def _visible(config: MysqlConfig, catalogue: DatabaseCatalogue) -> Check:
-    """Only of a server without GTIDs: a copy asks who is writing."""
+    """Needed only without GTIDs: a copy queries the active write transactions."""
     try:
         catalogue.ask(f"{WRITERS} LIMIT 0")
     except LowwaterError as error:
         return Check("process", False, error.what, f"GRANT PROCESS ON *.* TO {config.user}; or copy_tables: false")
-    return Check("process", True, "may see who is writing")
+    return Check("process", True, "may read INNODB_TRX")
 
 
 def _tables(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> Iterator[Check]:
@@ -162,7 +160,7 @@ def _tables(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> I
 def _foreign_keys(
     config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, tables: list[CatalogueTable]
 ) -> Check:
-    """Only those of a log: what is read by its cursors, or whole, is read as it is."""
+    """Foreign key actions matter only for a source that reads the log."""
     if not config.has_log:
         return Check("foreign keys", True, "rows are not read from the log")
     try:

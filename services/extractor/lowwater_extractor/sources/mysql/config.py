@@ -16,21 +16,21 @@ _NAMES = uuid.UUID("6b1f6f0e-9c1d-4d0c-8f63-6c6f77776174")
 
 
 class TlsConfig(BaseModel):
-    """As MySQL's own clients call them."""
+    """TLS settings, named as in MySQL's clients."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = "preferred"
-    ca: str = Field(default="", description="file with the certificates that are trusted")
-    cert: str = Field(default="", description="file with our own certificate")
+    ca: str = Field(default="", description="file with the trusted certificates")
+    cert: str = Field(default="", description="file with the client certificate")
     key: str = Field(default="", description="file with its key")
 
     @model_validator(mode="after")
     def _fits(self) -> TlsConfig:
         if self.mode.startswith("verify") and not self.ca:
-            raise ValueError(f"mode: {self.mode} needs `ca`, the certificates that are trusted")
+            raise ValueError(f"mode: {self.mode} needs `ca`, the trusted certificates")
         if self.mode in ("disabled", "preferred") and (self.ca or self.cert or self.key):
-            raise ValueError(f"ca, cert and key say nothing in mode: {self.mode}; set mode: verify_identity")
+            raise ValueError(f"ca, cert and key have no effect in mode: {self.mode}; set mode: verify_identity")
         return self
 
 
@@ -48,19 +48,19 @@ class MysqlConfig(ModesConfig):
         default=0,
         ge=0,
         lt=1 << 32,
-        description="ours, as a replica; no other may have it. 0: made of the source's name",
+        description="server id of this replica, unique among all replicas. 0: derived from the source's name",
     )
     position: Literal["auto", "gtid", "file"] = Field(
-        default="auto", description="by what the log is read on: GTIDs where the server has them, or file and offset"
+        default="auto", description="read the log by GTIDs, or by file and offset; auto: GTIDs if the server has them"
     )
     without_key: Literal["refuse", "stream_only"] = Field(
-        default="refuse", description="what to do about tables without a primary key, which cannot be copied"
+        default="refuse", description="for tables without a primary key, which cannot be copied"
     )
     as_text: list[str] = Field(
         default=[], description="`database.table.column`, a date or a time: captured as the server's text"
     )
     zero_dates: Literal["stop", "null"] = Field(
-        default="stop", description="what to do about 0000-00-00 and its like in columns that are not `as_text`"
+        default="stop", description="for 0000-00-00 and other invalid dates in columns that are not `as_text`"
     )
     foreign_key_actions: Literal["refuse", "recopy"] = Field(
         default="refuse",
@@ -71,24 +71,24 @@ class MysqlConfig(ModesConfig):
         default=60.0, ge=0, description="`recopy`: a table is not copied again more often than this"
     )
     xa_at_start: Literal["wait", "leave_out"] = Field(
-        default="wait", description="what to do about XA transactions that are prepared when capture begins"
+        default="wait", description="for XA transactions that are prepared when capture starts"
     )
-    copy_tables: bool = Field(default=True, description="copy the rows that are older than the log")
-    chunk_rows: int = Field(default=500_000, ge=1, description="what a chunk of a copy aims at")
+    copy_tables: bool = Field(default=True, description="copy the rows that exist when capture starts")
+    chunk_rows: int = Field(default=500_000, ge=1, description="target number of rows in a chunk of a copy")
     visible_seconds_max: float = Field(
-        default=300.0, gt=0, description="how long a chunk waits until all that is in the log can be seen"
+        default=300.0, gt=0, description="how long a chunk waits until logged transactions are visible"
     )
-    heartbeat_seconds: float = Field(default=1.0, ge=0.1, description="an idle server is to say so this often")
-    silence_seconds_max: float = Field(default=60.0, gt=0, description="without a word for this long it is lost")
-    end_check_seconds: float = Field(default=0.25, ge=0, description="how often an idle server is asked where it is")
-    spill_bytes_max: int = Field(default=64 << 20, ge=0, description="of one open transaction in memory")
+    heartbeat_seconds: float = Field(default=1.0, ge=0.1, description="how often an idle server sends a heartbeat")
+    silence_seconds_max: float = Field(default=60.0, gt=0, description="reconnect after this long without data")
+    end_check_seconds: float = Field(default=0.25, ge=0, description="how often an idle stream queries the log's end")
+    spill_bytes_max: int = Field(default=64 << 20, ge=0, description="memory per transaction; the rest goes to disk")
     spill_directory: Path | None = None
-    read_bytes: int = Field(default=4 << 20, ge=1, description="how much one poll reads")
+    read_bytes: int = Field(default=4 << 20, ge=1, description="bytes that one poll reads")
 
     def server_id_of(self, source: str) -> int:
-        # far from the small numbers that people give to servers
+        # far above the small ids that are usually assigned to servers
         return self.server_id or 1 << 31 | zlib.crc32(source.encode()) >> 1
 
     def replica_uuid_of(self, source: str) -> str:
-        """A server drops the older one of two readers with the same name: the newer one has taken over."""
+        """Return a stable UUID: the server disconnects the older of two replicas with the same UUID."""
         return str(uuid.uuid5(_NAMES, f"{source}/{self.server_id_of(source)}"))

@@ -1,4 +1,4 @@
-"""Connections, and what the server and the driver say in words of ours."""
+"""Connections to MySQL, and the conversion of driver errors to `SourceError`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from lowwater_extractor.sources.mysql.config import MysqlConfig, TlsConfig
 
 Rows = list[tuple[Any, ...]]
 
-#: what the text of values depends on, for every session that reads values. A mode could pad or cut what is read
+#: settings that determine the text of values, for every session. An sql_mode could pad or truncate values
 SESSION = (
     "SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 3600, net_read_timeout = 3600,"
     " lock_wait_timeout = 30"
 )
 
 ACCESS_DENIED = (ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, 1227, 1698, 1142, 1143, 1370, 1401, 4151)
-#: a server that goes down, is not up yet, has no room now, or has let go of us
+#: temporary: the server is stopping, starting or out of connections, or has closed the connection
 _PASSING = (
     ER.CON_COUNT_ERROR, ER.SERVER_SHUTDOWN, ER.NEW_ABORTING_CONNECTION, ER.ABORTING_CONNECTION,
     ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED, ER.NET_READ_ERROR, ER.NET_WRITE_INTERRUPTED,
@@ -56,7 +56,7 @@ def _tls(tls: TlsConfig) -> dict[str, Any]:
 
 @contextmanager
 def _connecting(config: MysqlConfig, source: str) -> Iterator[None]:
-    """A password out of a file is read at every attempt: once it is changed there, too, the next one helps."""
+    """A refused password from `${file:…}` is retryable: the file is read again at each attempt."""
     try:
         with named_errors(source, f"connect to {config.host}:{config.port} as {config.user}"):
             yield
@@ -95,19 +95,19 @@ def as_source_error(error: Exception, source: str, what: str) -> SourceError:
         return SourceError(
             f"{what}: {text} ({code})", source=source, hint="check user, password and grants; then resume the source"
         )
-    # 2000 to 2999 are the client's own: no connection, or one that broke
+    # 2000 to 2999 are client errors: no connection, or a broken one
     if not isinstance(error, pymysql.MySQLError) or code == 0 or code in _PASSING or code // 1000 == 2:
         return SourceLostError(f"{what}: {text}", source=source, hint="it is tried again; is the server up?")
     return SourceError(f"{what}: {text} ({code})", source=source)
 
 
 def error_of(error: Exception) -> tuple[int, str]:
-    """The server's number (0: none) and text."""
+    """Return the server's error code (0: none) and text."""
     if isinstance(error, pymysql.MySQLError) and len(error.args) >= 2 and isinstance(error.args[0], int):
         return error.args[0], str(error.args[1])
     return 0, str(error) or type(error).__name__
 
 
 def quoted(*names: str) -> str:
-    """Identifiers for a statement; the names come from the catalogue."""
+    """Return the names as a quoted, dot-separated identifier."""
     return ".".join(f"`{name.replace('`', '``')}`" for name in names)

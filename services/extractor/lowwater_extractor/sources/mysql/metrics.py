@@ -1,4 +1,4 @@
-"""What a MySQL source shows of its place in the log."""
+"""Metrics of a MySQL source."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Places in the log, and what a position keeps of them: the `resume` bytes.
+"""Positions in the binary log, and the `resume` bytes in which they are stored.
 
-The order of a transaction is a count of our own. File names and offsets fall back when another server takes over, and
-GTIDs of several servers do not compare. The count begins with a time, so that a position that was reset goes on above.
-Every group of the log counts, captured or not: so the same transaction has the same number whatever `tables` says.
+The order of a transaction is a count kept by lowwater: file names and offsets may go back after a failover, and GTIDs
+of different servers have no order. The count starts at the current time in microseconds, so that after a reset it
+continues above the old one. Every event group is counted, captured or not, so a transaction's count does not depend on
+`tables`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from lowwater_extractor.sources.mysql.wire.gtid import GtidPosition, Gtids, Gtid
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Behind a group of the log."""
+    """A position after an event group of the log."""
 
     file: str
     position: int
-    #: None where transactions have no names
+    #: GTIDs read so far; None if the log is read by file position
     gtids: str | None = None
 
     def __str__(self) -> str:
@@ -30,7 +31,7 @@ class Place:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Compares inside one server's log."""
+        """Comparable within one server's log."""
         return file_number(self.file), self.position
 
 
@@ -41,7 +42,7 @@ def file_number(file: str) -> int:
 
 
 def version_of(text: str) -> tuple[int, int, int]:
-    """`9.7.4-2`, `10.11.18-MariaDB-log`; zeros where it says nothing."""
+    """Parse `9.7.4-2` or `10.11.18-MariaDB-log`; missing parts are 0."""
     numbers = [int(part) if part.isdigit() else 0 for part in text.split("-")[0].split(".")]
     major, minor, patch = [*numbers, 0, 0, 0][:3]
     return major, minor, patch
@@ -57,10 +58,10 @@ def parse_gtids(text: str | None, is_mariadb: bool) -> Gtids | None:
 class Resume:
     count: int
     place: Place
-    #: the server whose file it is, and when that file was begun (0: not seen yet)
+    #: the server of the log file, and the file's creation time (0: unknown)
     server: str
     made: int = 0
-    #: XA transactions that were prepared and not ended yet, and where to read on from to have their rows again
+    #: XA transactions that are prepared and not ended, and the position to read their rows from again
     xa: tuple[str, ...] = ()
     back: Place | None = field(default=None)
 
@@ -68,7 +69,7 @@ class Resume:
         kept: dict[str, Any] = {"count": self.count, "server": self.server, "made": self.made, **_packed(self.place)}
         if self.back is not None:
             kept |= {"xa": self.xa, "back": _packed(self.back)}
-        # not a brace first: that is what a position of the mode `incremental` begins with
+        # the prefix distinguishes it from a position of the mode `incremental`, which starts with a brace
         return b"mysql " + json.dumps(kept).encode()
 
     @classmethod
@@ -87,7 +88,7 @@ class Resume:
         return self.back or self.place
 
     def on(self, server: str) -> Resume:
-        """Read on from a server that may be another one, whose files are others."""
+        """Return the position for reading from this server. Another server has other log files."""
         return self if server == self.server else replace(self, server=server, made=0)
 
 
@@ -100,19 +101,19 @@ def _place(kept: dict[str, Any]) -> Place:
     return Place(kept["file"], kept["position"], kept.get("gtids"))
 
 
-# -- what was handed over ahead of the position ------------------------------------------------------------
+# -- transactions after the durable position ---------------------------------------------------------------
 
 
-class Ahead:
-    """Groups behind the position, by their numbers: a note that is durable before any of them is published.
+class PendingGtids:
+    """GTIDs by count of the event groups after the durable position. Stored in a note before they are published.
 
-    A batch may end in the middle of a poll, and the position then lies before the poll, or before several. Another
-    server that takes over must have the same transactions in the same order behind that place, or our numbers would
-    mean others.
+    A batch may end in the middle of a poll, so the durable position may be several polls behind. After a failover the
+    new server must have the same transactions in the same order after that position, otherwise their counts would
+    refer to different transactions.
     """
 
     def __init__(self, names: Mapping[int, str] | None = None) -> None:
-        #: (count, head of the name, its number, how many follow): a poll may hold ten thousand groups
+        #: (first count, GTID prefix, first number, length): runs, because a poll may have ten thousand groups
         self._runs: list[tuple[int, str, int, int]] = []
         for count, name in sorted((names or {}).items()):
             self.add(count - 1, [name])
@@ -125,7 +126,7 @@ class Ahead:
         return {count + n: f"{head}{first + n}" for count, head, first, size in self._runs for n in range(size)}
 
     def add(self, count: int, names: Iterable[str]) -> None:
-        """Those of the counts from `count` + 1 on. What is known already has come again, after a restart."""
+        """Add the GTIDs of the counts from `count` + 1 on. Known ones, read again after a restart, are skipped."""
         last, head, first, size = self._runs.pop() if self._runs else (0, "", 0, 0)
         for at, name in enumerate(names, count + 1):
             if at < last + size:
@@ -141,7 +142,7 @@ class Ahead:
             self._runs.append((last, head, first, size))
 
     def forget(self, count: int) -> None:
-        """A position with this count is durable."""
+        """Remove the GTIDs up to `count`, whose position is durable now."""
         left = ((max(0, count + 1 - at), at, head, first, size) for at, head, first, size in self._runs)
         self._runs = [(at + n, head, first + n, size - n) for n, at, head, first, size in left if n < size]
 
@@ -149,8 +150,8 @@ class Ahead:
         return json.dumps(self._runs).encode()
 
     @classmethod
-    def unpack(cls, data: bytes, behind: int) -> Ahead:
-        """What of it lies behind the count of the position."""
+    def unpack(cls, data: bytes, behind: int) -> PendingGtids:
+        """Return the GTIDs with a count above `behind`, the count of the position."""
         found = cls()
         found._runs = [(count, head, first, size) for count, head, first, size in json.loads(data)]
         found.forget(behind)

@@ -1,7 +1,7 @@
-"""Tables as the log names them: each is a table version with an encoder, and rows are read by code made for it.
+"""Converts table maps to table versions with an encoder and generated code that reads their rows.
 
-A table map comes before the first row of each statement, so a version begins at the right place by itself. What it
-does not say is asked of the catalogue, which shows the table as it is now: that has to fit what the log says.
+A table map precedes the first row of each statement, so a table version starts at the correct position. Properties that
+the table map lacks are queried from the catalogue, which has the current definition: it must match the table map.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from lowwater_extractor.sources.mysql.wire.charsets import Decoders, check_utf8
 from lowwater_extractor.sources.mysql.wire.row_code import InsertRows, ReadRow, compile_inserts, compile_read
 from lowwater_extractor.sources.mysql.wire.table_map import TableMap, WireColumn
 
-#: the first MySQL that gives a bit to a YEAR among the signs of numbers
+#: the first MySQL version whose signedness metadata has a bit for YEAR columns
 YEAR_IN_SIGNS = (8, 0, 29)
 
-#: what reading bytes that are not of their type can raise
+#: raised by converters for bytes that are not valid for the type
 _ERRORS = (CodecError, ValueError, ArithmeticError, IndexError, struct.error)
 
 _SEQUENCE = (
@@ -39,7 +39,7 @@ _SEQUENCE = (
     "cycle_count",
 )  # fmt: skip
 
-#: the log has the old forms of what the catalogue calls by one name
+#: types before MySQL 5.6, which the catalogue does not distinguish from the current ones
 _OLD = {tm.DATETIME: tm.DATETIME2, tm.TIMESTAMP: tm.TIMESTAMP2, tm.TIME: tm.TIME2}
 
 
@@ -47,19 +47,19 @@ _log = structlog.get_logger()
 
 
 class Catalogue(Protocol):
-    """What is asked beside the log."""
+    """Queries of the server's catalogue."""
 
     def table(self, namespace: str, table: str) -> TableMap | None:
-        """As it is now, with names, labels and key; None: there is none."""
+        """Return the current definition with names, labels and key; None if the table does not exist."""
         ...
 
     def filled(self, namespace: str, table: str) -> set[str]:
-        """Columns that have a value where none is given."""
+        """Return the columns that get a value other than NULL if an INSERT omits them."""
         ...
 
 
 class Relation:
-    """A table version that changes come for."""
+    """A table version with the readers and encoders of its changes."""
 
     def __init__(
         self, table: TableSchema, encoder: TableEncoder, codes: Sequence[ColumnCode], shown: Sequence[int],
@@ -75,23 +75,23 @@ class Relation:
         size = (self.width + 7) // 8
         self._bitmap_bytes = size
         places = {i: place for place, i in enumerate(shown)}
-        #: for rows in which all is as usual, which nearly all are
+        #: fast path for complete rows; None if a column type has none
         self._quick = program(encoder, [code.quick for code in codes], [places.get(i) for i in range(self.width)])
         self._insert_rows: InsertRows = compile_inserts(codes, shown, encoder.header, encoder.insert)
         self._reads: dict[bytes, tuple[ReadRow, frozenset[int]]] = {}
-        #: bitmaps of rows that are whole; bits without a column may be set or not
+        #: bitmaps of complete rows; unused bits may be set or not
         spare = 0xFF >> -self.width % 8
         self._whole = frozenset((b"\xff" * size, b"\xff" * (size - 1) + bytes([spare])))
 
         count = bytes([self.width]) if self.width < 251 else b"\xfc" + self.width.to_bytes(2, "little")
-        #: how the rows of an insert begin, as servers write them: all columns, and bits without a column set
+        #: start of an insert's rows as servers write it: column count, and a bitmap with all bits set
         self._whole_insert = count + b"\xff" * size
         self._whole_insert_bytes = len(self._whole_insert)
 
     # -- events ------------------------------------------------------------------------------------------
 
     def inserts_whole(self, e: bytes, at: int, end: int, out: list[Frame], ts_us: int) -> int:
-        """The same as `inserts`, quicker; -1: they are not whole, or something is wrong with them, ask that one."""
+        """Fast path of `inserts`. Return -1 if the rows are incomplete or invalid: the caller then uses `inserts`."""
         first = at + self._whole_insert_bytes
         if e[at:first] != self._whole_insert:
             return -1
@@ -105,7 +105,7 @@ class Relation:
             return -1
 
     def _take(self, op: int, e: bytes, at: int, end: int, out: list[Frame], ts_us: int) -> int:
-        """All rows, which are whole, the quick way; -1: it is not for these, and nothing was added."""
+        """Convert complete rows with compiled code. Return -1 if that is not possible; then nothing was added."""
         if (q := self._quick) is None:
             return -1
         before = len(out)
@@ -115,7 +115,7 @@ class Relation:
         return size
 
     def inserts(self, e: bytes, at: int, end: int, out: list[Frame], ts_us: int) -> int:
-        """`at`: the number of columns, behind the event's own header. Gives the bytes of the changes."""
+        """Append the inserts to `out` and return their bytes. `at`: offset of the column count in the event."""
         at, bitmap = self._bitmap(e, at)
         try:
             if bitmap in self._whole:
@@ -160,7 +160,7 @@ class Relation:
         try:
             read_old, in_old = self._read(old)
             read_new, in_new = self._read(new)
-            # what is in neither is not in the log; what is only in the old row is as it was
+            # columns in neither row are missing in the log; columns only in the old row are unchanged
             missing = [self._names[i] for i in self._shown if i not in in_new and i not in in_old]
             kept = [place for place, i in enumerate(self._shown) if i not in in_new and i in in_old]
             update, body, size = self.encoder.update, self.encoder.body, 0
@@ -188,7 +188,7 @@ class Relation:
         count, at = tm.packed(e, at)
         if count != self.width:
             raise LogUnknownError(
-                f"rows of {count} columns of {self.table.full_name}, which has {self.width}",
+                f"rows with {count} columns of {self.table.full_name}, which has {self.width}",
                 source=self.table.source, hint="report it with the server's version",
             )  # fmt: skip
         return at + self._bitmap_bytes, e[at : at + self._bitmap_bytes]
@@ -208,7 +208,7 @@ class Relation:
             )  # fmt: skip
 
     def _check_defaults(self, present: frozenset[int]) -> None:
-        """Of an insert with binlog_row_image=MINIMAL the log leaves out what got its default. Null is one we know."""
+        """Raise if an insert omits columns with a default other than NULL (binlog_row_image=MINIMAL)."""
         absent = {self._names[i] for i in self._shown if i not in present}
         if lost := sorted(absent & self._filled()):
             raise LogUnknownError(
@@ -218,7 +218,7 @@ class Relation:
             )
 
     def _explain(self, e: bytes, at: int, end: int, bitmaps: list[bytes], error: Exception) -> LowwaterError:
-        """Which column it was: looked for only once it has gone wrong. The value stays out of the message."""
+        """Find the column that failed. The message does not contain the value."""
         if isinstance(error, CodecError) and error.source:
             return error
         where = self.table.full_name
@@ -229,12 +229,12 @@ class Relation:
             for i in range(self.width):
                 if not bitmap[i >> 3] >> (i & 7) & 1:
                     continue
-                # each column by itself, with those before it
+                # read the columns up to this one
                 present = [j for j in range(i + 1) if bitmap[j >> 3] >> (j & 7) & 1]
                 try:
                     read_alone(self._codes, bitmap, present, e, at)
                 except _ERRORS as cause:
-                    what = cause.what if isinstance(cause, CodecError) else "its bytes do not read as its type"
+                    what = cause.what if isinstance(cause, CodecError) else "its bytes are not valid for its type"
                     hint = (isinstance(cause, CodecError) and cause.hint) or "report it with the server's version"
                     return CodecError(
                         f"{where}.{self._names[i]}: {what}", source=self.table.source, thread=1, hint=hint
@@ -244,7 +244,7 @@ class Relation:
 
 
 def read_alone(codes: Sequence[ColumnCode], bitmap: bytes, present: Sequence[int], e: bytes, at: int) -> None:
-    """The first columns of a row, with the row's own bitmap of nulls."""
+    """Read and convert the first columns of a row. Raises if a value is not valid."""
     all_present = [j for j in range(len(codes)) if bitmap[j >> 3] >> (j & 7) & 1]
     nulls = e[at : at + (len(all_present) + 7) // 8]
     at += len(nulls)
@@ -272,7 +272,7 @@ class RelationMaker:
         self, source: str, catalogue: Catalogue, decoders: Decoders, encoders: Encoders, wanted: Wanted,
         is_captured: Callable[[str], bool], *, is_mariadb: bool = False, version: str = "", needs_key: bool = False,
     ) -> None:  # fmt: skip
-        """`needs_key`: a table without a primary key is left out; one that has lost its own stops the source."""
+        """`needs_key`: leave out new tables without a primary key; a captured table that loses its key is an error."""
         self._source = source
         self._catalogue = catalogue
         self._decoders = decoders
@@ -284,22 +284,22 @@ class RelationMaker:
         self._is_mariadb = is_mariadb
         self._counts_year = is_mariadb
         self.written_by(version)
-        #: each table's last version
+        #: last version by table
         self.seen: dict[str, TableSchema] = SeenVersions()
 
     def written_by(self, version: str) -> None:
-        """The server that wrote what comes next, by its own words: some meanings are of a version."""
+        """Set the version of the server that wrote the following events: the format depends on it."""
         self._counts_year = self._is_mariadb or version_of(version) >= YEAR_IN_SIGNS
 
     def relation(self, body: bytes) -> Relation | None:
-        """Of a table map; None: the table is not captured."""
+        """Return the relation for a table map; None if the table is not captured."""
         namespace, table, _ = tm.table_name(body)
         if not self.is_captured(f"{namespace}.{table}"):
             return None
         if "." in namespace:
             raise LogUnknownError(
                 f"the database {namespace} has a dot in its name", source=self._source,
-                hint="its tables cannot be told from others: take them out of `tables`",
+                hint="the names of its tables would be ambiguous: remove them from `tables`",
             )  # fmt: skip
         found = self._parsed(body)
         return None if _is_sequence(found) or not self._has_key(found) else self._make(found)
@@ -311,7 +311,7 @@ class RelationMaker:
         if name in self.seen or self._encoders.last_header(name) is not None:
             raise LogUnknownError(
                 f"{name} has lost its primary key, and rows of it are changed", source=self._source,
-                hint="set without_key: stream_only to go on; or give it a key again, and reset the source's position",
+                hint="set without_key: stream_only to continue; or add a key again, and reset the source's position",
             )  # fmt: skip
         if name not in self._left_out:
             self._left_out.add(name)
@@ -335,12 +335,12 @@ class RelationMaker:
             names = [column.name for column in found.columns]
         except LowwaterError as error:
             _log.info(
-                "every update of a parent counts as one of its key", source=self._source, table=name, why=error.what
+                "every update of a parent is treated as a key change", source=self._source, table=name, why=error.what
             )
         return Parent(name, keys, codes, names)
 
     def statement_text(self, data: bytes, collation: int) -> str:
-        """A statement has the character set of the client that sent it."""
+        """Decode a statement, which is in the character set of the client."""
         charset = self._decoders.charset(collation) if collation else "utf8mb4"
         try:
             decoder = self._decoders.decoder(charset)
@@ -350,14 +350,14 @@ class RelationMaker:
                 f"a statement in the character set {charset} that cannot be read", source=self._source, hint=error.hint
             ) from error
 
-    # -- what comes without a table map ------------------------------------------------------------------
+    # -- tables without a table map ----------------------------------------------------------------------
 
     def captured_in(self, namespace: str) -> list[str]:
         known = {*self.seen, *self._encoders.known()}
         return sorted(name for name in known if name.partition(".")[0] == namespace and self.is_captured(name))
 
     def truncated(self, table: str, ts_us: int) -> Frame | None:
-        """Under the last version that was published: that the rows are gone is the same in all of them."""
+        """Return a truncate change with the last published version; None if nothing of the table was published."""
         if (version := self.seen.get(table)) is not None:
             encoder = self._encoders.encoder(version)
             return encoder.header, encoder.body("t", None, None, ts_us)
@@ -381,18 +381,18 @@ class RelationMaker:
         )  # fmt: skip
 
     def _filled_in(self, found: TableMap) -> TableMap:
-        """Names, labels and key from the catalogue, for a log that does not have them."""
+        """Add names, labels and key from the catalogue, for a log without them."""
         where = f"{found.namespace}.{found.table}"
         known = self._catalogue.table(found.namespace, found.table)
-        hint = "SET GLOBAL binlog_row_metadata = FULL, so that the log says it by itself; reset this source's position"
+        hint = "SET GLOBAL binlog_row_metadata = FULL, so that the log contains it; reset this source's position"
         if known is None:
             raise LogUnknownError(
-                f"{where} has changes in the log, and is gone: what its columns were called is not known",
+                f"{where} has changes in the log, but was dropped: the names of its columns are unknown",
                 source=self._source, hint=hint,
             )  # fmt: skip
         if len(known.columns) != len(found.columns):
             raise LogUnknownError(
-                f"{where} has {len(known.columns)} columns now, and {len(found.columns)} in the log at this place",
+                f"{where} has {len(known.columns)} columns now, and {len(found.columns)} in the log at this position",
                 source=self._source, hint=hint,
             )  # fmt: skip
         columns = []
@@ -406,22 +406,22 @@ class RelationMaker:
         digits = (in_log.size, in_log.scale), (now.size, now.scale)
         if kinds[0] != kinds[1] or (in_log.type == tm.NEWDECIMAL and digits[0] != digits[1]):
             raise LogUnknownError(
-                f"{where}.{now.name} has another type now than in the log at this place", source=self._source,
-                hint="SET GLOBAL binlog_row_metadata = FULL, so that the log says it by itself; reset the position",
+                f"{where}.{now.name} has another type now than in the log at this position", source=self._source,
+                hint="SET GLOBAL binlog_row_metadata = FULL, so that the log contains it; reset the position",
             )  # fmt: skip
         collation = in_log.collation if in_log.collation and in_log.type not in (tm.ENUM, tm.SET) else now.collation
         return replace(in_log, name=now.name, labels=now.labels, collation=collation)
 
 
 def _is_sequence(found: TableMap) -> bool:
-    """A sequence of MariaDB is a table with one row, which is nobody's data."""
+    """Whether this is a MariaDB sequence, which is a table with one row in the log and is not captured."""
     return not found.key and tuple(column.name for column in found.columns) == _SEQUENCE
 
 
 def shape(
     found: TableMap, source: str, decoders: Decoders, wanted: Wanted
 ) -> tuple[TableSchema, list[ColumnCode], list[int]]:
-    """The table, how each column of its rows is read, and which of them are shown."""
+    """Return the table, the reader of each column, and the indexes of the published columns."""
     where = f"{found.namespace}.{found.table}"
     codes = [column_code(column, f"{where}.{column.name}", decoders, wanted) for column in found.columns]
     shown = [i for i, column in enumerate(found.columns) if not column.name.startswith(tm.HIDDEN)]

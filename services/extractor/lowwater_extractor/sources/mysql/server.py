@@ -1,4 +1,4 @@
-"""What a server is, and what it is asked about its log. MySQL and MariaDB have other words for the same things."""
+"""Server properties and queries about the binary log, for MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Server:
 
     @property
     def identity(self) -> str:
-        """Which server's files these are."""
+        """Identifies the server that owns the log files."""
         return self.variables.get("server_uuid") or f"mariadb-{self.variables.get('server_id', '')}"
 
     @property
@@ -54,7 +54,7 @@ class Server:
     def uses_gtids(self, config: MysqlConfig, source: str) -> bool:
         if config.position == "gtid" and not self.has_gtids:
             raise StartRefusedError(
-                f"position: gtid, and gtid_mode is {self.get('gtid_mode')}", source=source,
+                f"position: gtid, but gtid_mode is {self.get('gtid_mode')}", source=source,
                 hint="SET GLOBAL gtid_mode = ON (by its steps), or position: file",
             )  # fmt: skip
         if config.position == "file" and self.is_mariadb:
@@ -69,13 +69,13 @@ def look(connection: Connection[Any], source: str) -> Server:
 
 
 def log_end(connection: Connection[Any], server: Server, source: str) -> Place:
-    """File and offset behind the last group that is written."""
+    """Return file and offset after the last written event group."""
     row = _log_status(connection, server, source)
     return Place(row[0], int(row[1]))
 
 
 def logged_only(connection: Connection[Any], server: Server, source: str) -> tuple[set[str], set[str]]:
-    """Databases that alone are in the log (none: all), and those that are not: options of the server's start."""
+    """Return the databases of binlog-do-db (empty: all) and of binlog-ignore-db."""
     row = _log_status(connection, server, source)
     only, never = (set(filter(None, str(text or "").split(","))) for text in row[2:4])
     return only, never
@@ -92,7 +92,7 @@ def _log_status(connection: Connection[Any], server: Server, source: str) -> tup
 
 
 def read_from_now(connection: Connection[Any], server: Server, source: str, *, gtids: bool) -> Place:
-    """Where capture begins: names first, then the offset, so that nothing lies between the two unread."""
+    """Return the current position. GTIDs are read before the offset, so that no transaction between them is lost."""
     names: str | None = None
     if gtids:
         variable = "@@GLOBAL.gtid_binlog_pos" if server.is_mariadb else "@@GLOBAL.gtid_executed"

@@ -1,4 +1,4 @@
-"""The tables of a source, and where its capture begins or goes on: asked, and refused where it cannot be right."""
+"""Checks before capture: tables, server settings, foreign keys and the position to start or continue from."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from lowwater_extractor.sources.mysql.ddl.foreign_keys import (
     is_done_by_server,
 )
 from lowwater_extractor.sources.mysql.ddl.statements import Xid
-from lowwater_extractor.sources.mysql.position import Ahead, Resume, file_number
+from lowwater_extractor.sources.mysql.position import PendingGtids, Resume, file_number
 from lowwater_extractor.sources.mysql.server import Server, log_end, logged_only, read_from_now
 from lowwater_extractor.sources.mysql.types import Wanted
 from lowwater_extractor.sources.mysql.wire.gtid import GtidSet
 
-#: the note of what a poll handed over, see `Ahead`
+#: name of the note with `PendingGtids`
 AHEAD = "ahead"
 
-#: kinds of what the catalogue lists among the tables
+#: TABLE_TYPEs in information_schema.TABLES that are not tables
 NO_TABLES = ("VIEW", "SYSTEM VIEW", "SEQUENCE")
 
 _log = structlog.get_logger()
 
 
 def tables_of(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> list[CatalogueTable]:
-    """Those that the config names; raises where one cannot be captured."""
+    """Return the configured tables. Raises if one is missing or cannot be captured."""
     found = [t for t in catalogue.tables(lambda name: is_wanted(config.tables, name)) if t.kind not in NO_TABLES]
     names = {table.name for table in found}
     missing = [name for name in config.tables if not name.endswith(".*") and name not in names]
@@ -47,7 +47,7 @@ def tables_of(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) ->
     if dotted := sorted({table.map.namespace for table in found if "." in table.map.namespace}):
         raise StartRefusedError(
             f"the database {dotted[0]} has a dot in its name", source=source,
-            hint="its tables cannot be told from others: take them out of `tables`",
+            hint="the names of its tables would be ambiguous: remove them from `tables`",
         )  # fmt: skip
     if versioned := [table.name for table in found if table.kind == "SYSTEM VERSIONED"]:
         raise StartRefusedError(
@@ -67,8 +67,8 @@ def keys_of(
     config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, tables: list[CatalogueTable],
     notes: Mapping[str, bytes],
 ) -> Keys:  # fmt: skip
-    """Foreign keys that change captured rows; refused where nothing of that is in the log, unless the operator has said
-    what to do about it. `notes`: of the source, with those that were there when the log was read last."""
+    """Return the foreign keys whose actions change captured rows. Raises StartRefusedError if these changes are not in
+    the log, unless `foreign_key_actions` is recopy. `notes`: the source's, with the keys known at the last read."""
     asked: set[str] = set()
     listed = find_keys(catalogue, [table.name for table in tables], source, asked)
     found = ForeignKeys(listed, lambda name: is_wanted(config.tables, name), notes)
@@ -87,7 +87,7 @@ def keys_of(
 
 
 def check_settings(server: Server, source: str) -> None:
-    """What the log must have, whatever else: without it changes would be missing or wrong."""
+    """Raise if a server setting would make changes missing or wrong."""
     if server.get("log_bin").upper() not in ("ON", "1"):
         raise StartRefusedError("the server writes no binary log", source=source, hint="start it with log_bin")
     if server.get("lower_case_table_names") == "2":
@@ -103,23 +103,23 @@ def check_settings(server: Server, source: str) -> None:
 
 
 def check_logged(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> None:
-    """A server may leave whole databases out of its log, and says so."""
+    """Raise if the server does not log a database of captured tables."""
     only, never = logged_only(catalogue.connection, catalogue.server, source)
     spaces = {name.split(".", 1)[0] for name in config.tables}
     if lost := sorted(space for space in spaces if space in never or (only and space not in only)):
         raise StartRefusedError(
             f"the server leaves {', '.join(lost)} out of its log (binlog-do-db, binlog-ignore-db)", source=source,
-            hint="start it without these options: what is not in the log cannot be captured; or mode: incremental",
+            hint="start it without these options, only logged changes can be captured; or use mode: incremental",
         )  # fmt: skip
     if only or never:
         _log.warning(
-            "statements of sessions that are in a database which is not logged are not in the log", source=source,
+            "statements of sessions whose current database is not logged are not in the log", source=source,
             logged=sorted(only) or "all", not_logged=sorted(never),
         )  # fmt: skip
 
 
 def begin(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> Resume:
-    """A capture that begins now."""
+    """Return the position for a capture that starts now. Raises SourceLostError while XA transactions are prepared."""
     server = catalogue.server
     gtids = server.uses_gtids(config, source)
     open_ = _prepared(catalogue, source)
@@ -127,7 +127,7 @@ def begin(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> Res
     open_ += _prepared(catalogue, source)
     if open_ and config.xa_at_start == "wait":
         raise SourceLostError(
-            f"XA transactions are prepared, whose changes are in the log already: {', '.join(open_[:3])}",
+            f"prepared XA transactions whose changes are already in the log: {', '.join(open_[:3])}",
             source=source,
             hint="XA COMMIT or XA ROLLBACK them (XA RECOVER lists them): it is tried again; or xa_at_start: leave_out",
         )
@@ -139,21 +139,21 @@ def _prepared(catalogue: DatabaseCatalogue, source: str) -> list[str]:
 
 
 def prepared(catalogue: DatabaseCatalogue, source: str) -> frozenset[Xid] | None:
-    """XA transactions that the server has; None: this user may not ask."""
+    """Return the XA transactions that the server has prepared; None if the user may not query them."""
     try:
         rows = catalogue.ask("XA RECOVER")
     except SourceLostError:
         raise
     except SourceError as error:
-        _log.warning("open XA transactions cannot be asked for", source=source, why=error.what)
+        _log.warning("prepared XA transactions cannot be queried", source=source, why=error.what)
         return None
-    # the two parts of an id come as one, in bytes, or as text where all of it is
+    # both parts of an xid are returned concatenated, as bytes or as text
     named = [(format_, size, data if isinstance(data, bytes) else data.encode()) for format_, size, _, data in rows]
     return frozenset(Xid(format_, data[:size], data[size:]) for format_, size, data in named)
 
 
 def go_on(resume: Resume, source: str, catalogue: DatabaseCatalogue, *, gtids: bool) -> None:
-    """Raises where the server cannot be the one that was read before, or has lost what comes next."""
+    """Raise if the log cannot be continued: it is a different log, or required log was purged."""
     server = catalogue.server
     if gtids != (resume.place.gtids is not None):
         raise StartRefusedError(
@@ -164,8 +164,8 @@ def go_on(resume: Resume, source: str, catalogue: DatabaseCatalogue, *, gtids: b
     is_same = resume.server == server.identity
     if is_same and file_number(end.file) < file_number(resume.place.file):
         raise IncarnationError(
-            f"the server's log ends at {end.file}, and was read to {resume.place}", source=source,
-            hint="its logs were reset, or it was restored: reset the source's position to capture it anew",
+            f"the server's log ends at {end.file}, but was read to {resume.place}", source=source,
+            hint="its logs were reset, or it was restored: reset the source's position, its tables are copied again",
         )  # fmt: skip
     if not is_same:
         _log.info("another server", source=source, before=resume.server, now=server.identity)
@@ -179,18 +179,18 @@ def _check_gtids(resume: Resume, source: str, catalogue: DatabaseCatalogue) -> N
     if not GtidSet.parse(purged) <= GtidSet.parse(resume.start.gtids or ""):
         raise LogGapError(
             "the server has purged log that is still needed", source=source, thread=1, position=str(resume.place),
-            hint="reset the source's position, its tables are copied anew; raise binlog_expire_logs_seconds",
+            hint="reset the source's position, its tables are copied again; raise binlog_expire_logs_seconds",
         )  # fmt: skip
     if not read <= GtidSet.parse(executed):
         raise IncarnationError(
             "the server lacks transactions that were read before", source=source,
-            hint="it lags behind, or was restored: wait for it, or reset the source's position to capture it anew",
+            hint="it lags behind, or was restored: wait for it, or reset the source's position to start again",
         )  # fmt: skip
 
 
-def ahead_of(notes: Mapping[str, bytes], resume: Resume) -> Ahead:
+def ahead_of(notes: Mapping[str, bytes], resume: Resume) -> PendingGtids:
     note = notes.get(AHEAD)
-    return Ahead.unpack(note, resume.count) if note else Ahead()
+    return PendingGtids.unpack(note, resume.count) if note else PendingGtids()
 
 
 def wanted_of(config: MysqlConfig) -> Wanted:

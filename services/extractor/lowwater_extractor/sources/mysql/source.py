@@ -39,7 +39,7 @@ from lowwater_extractor.sources.mysql.wire.charsets import Decoders
 
 
 class Mysql:
-    """One server of MySQL or MariaDB as a source; exactly one thread."""
+    """A source that captures one MySQL or MariaDB server. It has exactly one thread."""
 
     kind: ClassVar[str] = "mysql"
     config_model: ClassVar[type[BaseModel]] = MysqlConfig
@@ -47,7 +47,7 @@ class Mysql:
     def __init__(self, name: str, config: MysqlConfig) -> None:
         self.name = name
         self.config = config
-        #: what is open now, for copies: they must see what it has read
+        #: the open stream: copies must see everything that it has read
         self._stream: MysqlStream | None = None
 
     @property
@@ -55,7 +55,10 @@ class Mysql:
         return self.config.mode == "incremental"
 
     def incarnation(self) -> str:
-        """By GTIDs, one history over all servers that have it: the stream compares the sets. By file, one server's."""
+        """With GTIDs, the same for all servers of a replication topology: the stream compares the GTID sets.
+
+        With file positions, the identity of one server.
+        """
         catalogue = DatabaseCatalogue(self.config, self.name)
         try:
             server = catalogue.server
@@ -108,7 +111,7 @@ class Mysql:
         return self._stream
 
     def tables_to_copy(self) -> list[TableSchema]:
-        """Those without a key are in the stream only: a row of theirs could not be found again."""
+        """Return the tables with a primary key. Tables without one are streamed only, not copied."""
         if self._is_incremental or (self.config.has_log and not self.config.copy_tables):
             return []
         return [table for table in self.discover() if table.key]
@@ -129,7 +132,7 @@ class Mysql:
         return RangesView(self.config, self.name, tables, lambda: stream.read_to, stream.is_due)
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
-        # Arrow is for those who copy
+        # imported here because only processes that copy tables need Arrow
         from lowwater_extractor.sources.mysql.snapshot.read import read_planned
 
         return read_planned(self.config, self.name, chunk, avro, rules)

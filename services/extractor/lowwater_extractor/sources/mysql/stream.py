@@ -1,10 +1,10 @@
-"""The stream of one server: whole committed transactions in the order in which the log has them.
+"""The stream of one server: whole committed transactions in binary log order.
 
-**Marks.** The log is read in its own order, one thread, so the number of the last group that came is a mark. It moves
-on by itself now and then while nothing comes, so that a copy that becomes readable has a place.
+**Marks.** The log is read sequentially by one thread, so the count of the last event group is a mark. While the server
+is idle the mark advances periodically, so that finished copies get an order of their own.
 
-**A lost connection** ends the session, and the next begins at the position that Kafka holds: there is one way to
-start, on the same server or, by GTIDs, on another one.
+**A lost connection** ends the session. The next session starts at the position stored in Kafka, on the same server or,
+with GTIDs, on another one.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ from lowwater_extractor.sources.mysql.wire.replication import Replication
 from lowwater_extractor.sources.mysql.xa import EndedWithoutLog
 from lowwater_extractor.spill import SpillSpace
 
-#: so often the mark of an idle server moves on
+#: how often the mark of an idle server advances
 MOVE_SECONDS = 1.0
-#: how much of the log is read, and for how long, before transactions are handed over while an XA transaction's end is
-#: looked for in it
+#: limits, in bytes and time, for reading ahead to find the end of an XA transaction before transactions are returned
 XA_WAIT_BYTES_MAX = 32 << 20
 XA_WAIT_SECONDS_MAX = 2.0
 XA_WAIT_SECONDS = 0.02
@@ -66,7 +65,7 @@ class MysqlStream:
             needs_key=config.without_key == "refuse",
         )
         self.seen = maker.seen
-        #: what may be published behind the position that is durable
+        #: GTIDs of transactions that may be published but are after the durable position
         self._ahead = ahead_of(encoders.notes, resume)
         self._stale = AlteredTables(source, encoders.notes)
         self._assembler = Assembler(
@@ -78,25 +77,25 @@ class MysqlStream:
         self._replication = Replication(config, source, server, resume.start)
         self._resume = resume.pack()
         self._keys = keys or Keys()
-        #: where the log ended after the catalogue was asked for its foreign keys; none: it had all that were noted
+        #: end of the log after foreign keys were read from the catalogue; None: all noted keys still exist
         self._keys_end: Place | None = self._ask_end() if self._keys.known.has_gone else None
-        #: when a copy of each table that foreign keys change was planned last
+        #: table changed by foreign key actions → time when its copy was last planned
         self._planned: dict[str, float] = {}
         self._ended = EndedWithoutLog()
         self._may_ask_for_xa = True
         self._is_empty = False
-        #: where the server's log ended when it was asked last
+        #: the end of the server's log at the last query
         self._server_end: Place | None = None
         self._asked_at = 0.0
         self._moved_at = time.monotonic()
 
     @property
     def read_to(self) -> Place:
-        """What has been read: names where there are some, and the place in the log."""
+        """The position up to which the log was read, with GTIDs if the server has them."""
         return self._assembler.resume.place
 
     def is_due(self, table: str) -> bool:
-        """Whether a copy may be planned now: of children that foreign keys change, not too often."""
+        """Whether a copy of the table may be planned now. Limits copies of tables changed by foreign key actions."""
         if self._keys.is_logged or not any(key.child == table for key in self._keys.known.captured()):
             return True
         now, planned = time.monotonic(), self._planned.get(table)
@@ -107,7 +106,7 @@ class MysqlStream:
 
     def poll(self, held: frozenset[int]) -> Polled:
         if self._announce:
-            # the position that capture begins at is durable before anything is read
+            # the first poll returns only the start position, so that it is durable before anything is read
             self._announce = False
             return self._polled(self._assembler.count)
         before = self._assembler.count
@@ -118,7 +117,7 @@ class MysqlStream:
         return self._polled(before)
 
     def _read(self) -> int:
-        """The number of bytes that have come."""
+        """Read and decode available events, up to `read_bytes`. Return the number of bytes."""
         found, self._is_empty = self._replication.receive(self._config.read_bytes)
         if found:
             self._assembler.feed_all(found)
@@ -127,10 +126,12 @@ class MysqlStream:
         return sum(map(len, found))
 
     def _check_xa_before_handing_over(self) -> None:
-        """The tables of an XA transaction that was ended without the log are stale in front of what is handed over.
+        """Mark the tables of XA transactions that ended without a log entry as stale before later transactions are
+        returned.
 
-        If the server no longer has one that is held, its end must be in the log up to where that ends now. So this is
-        read first, if it is not too much to keep in memory; if it is, `_look_for_xa` finds it at the end of the log.
+        If the server no longer has a held XA transaction, its end must be in the log before the log's current end. The
+        log is read up to there first, within the XA_WAIT limits; beyond them, `_look_for_xa` decides at the end of the
+        log.
         """
         assembler = self._assembler
         missing = self._missing_xa() if assembler.committed and assembler.held else frozenset()
@@ -146,7 +147,7 @@ class MysqlStream:
                 assembler.give_up(xid)
 
     def _missing_xa(self) -> frozenset[Xid]:
-        """XA transactions that are held here, and that the server has ended."""
+        """Return the held XA transactions that the server no longer has as prepared."""
         if self._may_ask_for_xa and (there := prepared(self._catalogue, self._source)) is not None:
             return self._assembler.held - there
         self._may_ask_for_xa = False
@@ -170,13 +171,13 @@ class MysqlStream:
         return Polled(found, {THREAD: mark}, left_out, notes, self._stale.found)
 
     def _check_file(self) -> None:
-        """A file of the same name that was begun at another time is another file."""
+        """Raise if the log file has the stored name but another creation time: the logs were reset."""
         before, now = self._before, self._assembler
         is_named = before.place.gtids is None and before.back is None and before.place.file == now.file
         if is_named and before.made and now.made and before.made != now.made:
             raise IncarnationError(
                 f"{now.file} is not the file that was read before", source=self._source,
-                hint="the server's logs were reset: reset the source's position to capture it anew",
+                hint="the server's logs were reset: reset the source's position, its tables are copied again",
             )  # fmt: skip
 
     def _at_end(self) -> bool:
@@ -197,7 +198,7 @@ class MysqlStream:
             self._server_end = self._ask_end()
             metrics.show(self._source, self._server_end, Place(self._assembler.file, self._assembler.position))
             is_due = now - self._moved_at >= MOVE_SECONDS and self._at_end()
-            # a number without a group is behind all that is not durable: what is read again has the same numbers
+            # advance only if all counted groups are durable: groups that are read again must get the same counts
             if is_due and not self._assembler.committed and not self._assembler.names and not self._ahead:
                 self._moved_at = now
                 self._look_for_xa()
@@ -205,7 +206,7 @@ class MysqlStream:
                 self._resume = self._assembler.resume.pack()
 
     def _look_for_xa(self) -> None:
-        """At the end of the log: those that are held must be prepared, or their end must come."""
+        """At the end of the log: give up held XA transactions that are neither prepared nor ended in the log."""
         held = self._assembler.held
         for xid in self._ended.found(held, self._has_passed):
             self._assembler.give_up(xid)
@@ -216,7 +217,10 @@ class MysqlStream:
         return log_end(self._catalogue.connection, self._catalogue.server, self._source)
 
     def end_of_log(self) -> Callable[[], Order | None]:
-        """All that a read could see was in the log before it could be seen."""
+        """Return a function that gives the mark at the current log end, None until the stream has reached it.
+
+        Rows visible to a SELECT before this call are in the log before that end.
+        """
         end = self._ask_end()
 
         def covered() -> Order | None:
@@ -225,7 +229,7 @@ class MysqlStream:
         return covered
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
-        """A server lets go of its log by time, not by what its readers have read."""
+        """Drop pending GTIDs up to the durable position. The server purges its log by time, so it is not notified."""
         self._ahead.forget(Resume.unpack(resumes[THREAD]).count)
 
     def close(self) -> None:

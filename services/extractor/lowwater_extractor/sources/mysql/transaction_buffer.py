@@ -1,4 +1,4 @@
-"""One group of the log while it is read: what was changed, in memory up to a limit, then on disk."""
+"""Buffers the changes of one event group of the log, on disk once it is large."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Group:
         self.is_begun = found.is_begun
         self.is_xa = found.is_xa
         self.is_idle = found.is_idle
-        #: it was read before, and is read again for what XA holds
+        #: published before; read again only for its XA transactions
         self.is_covered = is_covered
         self.frames: list[Frame] = []
         #: bytes of `frames`
         self.size = 0
         self.large: Rows | None = None
-        #: of an XA transaction: the tables that it changes
+        #: tables that an XA transaction changes
         self.tables: set[str] = set()
-        #: tables whose rows it changes without saying which, and why
+        #: table → reason, for tables whose rows change without row events
         self.stale: dict[str, str] = {}
 
     @property
@@ -63,11 +63,11 @@ class Group:
         return SpilledFrames(self.large, tick)
 
     def emptied(self) -> Group:
-        """The same group without its changes, which are held for later."""
+        """Return this group without its changes, which are held until XA COMMIT."""
         return self._with(None)
 
     def with_changes(self, held: Group) -> Group:
-        """This group, with the changes that were held until now."""
+        """Return this group with the changes of `held`."""
         return self._with(held)
 
     def _with(self, held: Group | None) -> Group:

@@ -1,4 +1,4 @@
-"""What a column becomes, and how its bytes in the log are read. `docs/mysql.md` has this as a table."""
+"""Maps MySQL column types to published types and to readers of log bytes. `docs/mysql.md` has the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lowwater_extractor.sources.mysql.wire.charsets import BINARY, Decoders
 from lowwater_extractor.sources.mysql.wire.json_values import json_text
 from lowwater_extractor.sources.mysql.wire.table_map import WireColumn
 
-#: no collation is given for what is not text, and 63 for what is binary
+#: collation of binary strings; columns that are not strings have none
 BINARY_COLLATION = 63
 
 _INTEGERS = {tm.TINY: "b", tm.SHORT: "h", tm.LONG: "i", tm.LONGLONG: "q"}
@@ -27,27 +27,27 @@ _INTEGERS = {tm.TINY: "b", tm.SHORT: "h", tm.LONG: "i", tm.LONGLONG: "q"}
 
 @dataclass(frozen=True, slots=True)
 class ColumnCode:
-    """How a column is published, and how it is read out of a row."""
+    """The published type of a column, and how it is read from a row."""
 
     type: Type
-    #: of a fixed size, as `struct` has it; else empty
+    #: `struct` format of a value with fixed size; otherwise empty
     format: str = ""
-    #: of a value with its length in front: how many bytes that length has
+    #: size of the length prefix of a value with variable size
     length_bytes: int = 0
-    #: from what was read to a value; None: it is that already
+    #: converts the bytes or number to a value; None: no conversion
     convert: Callable[[Any], Any] | None = None
-    #: the same in a program, where there is a quick way
+    #: the conversion for the compiled fast path; empty: none
     quick: bytes = b""
-    #: of text that is taken as it is: it must be UTF-8
+    #: text that is copied unchanged and must be valid UTF-8
     is_utf8: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the operator says about columns."""
+    """Configured options for columns."""
 
     as_text: frozenset[str] = frozenset()
-    #: null in the place of dates that are no days
+    #: publish invalid dates as NULL
     is_zero_null: bool = False
 
 
@@ -65,7 +65,7 @@ def column_code(column: WireColumn, where: str, decoders: Decoders, wanted: Want
     code = _other(column)
     if code is None:
         raise LogUnknownError(
-            f"{where} has a type that is not known here: {kind}",
+            f"{where} has an unknown type: {kind}",
             hint="take the table out of `tables`, or change the column's type; and report it",
         )
     if wanted.is_zero_null and code.type in (t.DATE, t.TIMESTAMP, t.TIMESTAMPTZ):
@@ -84,7 +84,7 @@ def _integer(column: WireColumn) -> ColumnCode:
     if not column.is_unsigned:
         return ColumnCode(t.INT64 if column.type == tm.LONGLONG else t.INT32, letter, quick=number)
     if column.type == tm.LONGLONG:
-        # 64 bits without a sign do not fit a long
+        # an unsigned 64-bit number does not fit a long
         return ColumnCode(t.decimal(20, 0), letter.upper())
     return ColumnCode(t.INT64 if column.type == tm.LONG else t.INT32, letter.upper(), quick=number)
 
@@ -142,14 +142,14 @@ def _text(column: WireColumn, where: str, decoders: Decoders) -> ColumnCode:
     elif column.type == tm.STRING:
         convert = bv.padded(column.size)
     type_ = t.BYTES if charset == BINARY else t.STRING
-    # what is UTF-8 already, and bytes, are copied as they are; but MariaDB takes half letters (surrogates) for text
+    # UTF-8 text and bytes are copied unchanged; text is checked, because MariaDB accepts surrogates
     is_text = charset != BINARY
     code = quick(What.UTF8 if is_text else What.COUNTED, length_bytes) if convert is None else b""
     return ColumnCode(type_, "", length_bytes, convert, code, is_utf8=is_text and convert is None)
 
 
 def _length_bytes(column: WireColumn) -> int:
-    """Of what may be long; the log says it, and a server knows no other."""
+    """Return the size of the length prefix from the log; valid are 1 to 4 bytes."""
     if not 1 <= column.size <= 4:
         raise LogUnknownError(
             f"{column.name or 'a column'} has values with a length of {column.size} bytes",
@@ -168,7 +168,7 @@ def _decimal(column: WireColumn) -> ColumnCode:
 def _charset(column: WireColumn, where: str, decoders: Decoders) -> str:
     if not column.collation:
         raise LogUnknownError(
-            f"the log does not say what character set {where} has",
+            f"the log does not contain the character set of {where}",
             hint="SET GLOBAL binlog_row_metadata = FULL on the server",
         )
     return decoders.charset(column.collation)
@@ -199,5 +199,5 @@ def _as_text(column: WireColumn, where: str) -> ColumnCode:
             return ColumnCode(t.STRING, f"{bv.temporal_size(3, digits)}s", convert=bv.time_text(digits))
         case _:
             raise ConfigError(
-                f"as_text: {where} is no date and no time", hint="every other type has a form that loses nothing"
+                f"as_text: {where} is no date and no time", hint="all other types are captured without loss"
             )

@@ -1,7 +1,7 @@
-"""The statements of the mode `incremental`. They are made here, nothing is asked.
+"""Builds the SQL statements of the mode `incremental`, without executing them.
 
-A table is read in the order (primary, secondary). Rows with a null in the primary lie before all others; a null in the
-secondary lies behind all values. Bounds are texts of the server's, written as literals of their column's kind.
+A table is read in the order (primary, secondary). Rows with a null in the primary come before all others; nulls in the
+secondary sort last. Bounds are the server's text, written as literals of the column's kind.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from lowwater_extractor.sources.mysql.snapshot.chunks import key_letter, literal
 from lowwater_extractor.sources.mysql.wire import table_map as tm
 from lowwater_extractor.sources.mysql.wire.table_map import WireColumn
 
-#: how far ahead of UTC a wall clock may be
+#: maximum offset of local time ahead of UTC
 _AHEAD = dt.timedelta(hours=14)
-#: and how far behind
+#: maximum offset of local time behind UTC
 _BEHIND = dt.timedelta(hours=12)
 _NUMBERS = (tm.TINY, tm.SHORT, tm.INT24, tm.LONG, tm.LONGLONG, tm.NEWDECIMAL, tm.YEAR)
 _INSTANTS = (tm.TIMESTAMP2, tm.DATETIME2)
@@ -28,16 +28,16 @@ AT = "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
 
 @dataclass(frozen=True, slots=True)
 class Cursored:
-    """A table or a view, and what it is read by."""
+    """A table or view and its cursor columns."""
 
     namespace: str
     table: str
-    #: the cursor's columns, one or two
+    #: one or two cursor columns
     cursor: tuple[WireColumn, ...]
     key: tuple[str, ...]
     #: whether the secondary may be null
     is_secondary_nullable: bool = False
-    #: so far below its bound a sync reads again
+    #: each sync reads again rows this far below its lower bound
     overlap: float = 0.0
 
     @property
@@ -54,8 +54,8 @@ class Cursored:
 
     @property
     def tells_time(self) -> bool:
-        """Whether a value says by itself that no transaction can come below it any more. A time without a zone does
-        not: nobody knows whose wall it hung on."""
+        """Whether the age of a value shows that no transaction can still write below it. For a DATETIME it does not,
+        because its time zone is unknown."""
         return self.cursor[0].type in (tm.TIMESTAMP2, tm.DATE)
 
     @property
@@ -67,7 +67,7 @@ class Cursored:
 
 
 def last_row(table: Cursored, after: Bound | None, at_us: int, settle_seconds: float) -> str:
-    """The last row above `after` that may be read by now."""
+    """Select the cursor columns of the last row above `after` that is old enough to be read."""
     parts = [*_above(table, after), _past(table, at_us, settle_seconds)]
     columns = (
         f"HEX({quoted(c.name)})" if key_letter(c) == "x" else f"CAST({quoted(c.name)} AS CHAR)" for c in table.cursor
@@ -77,13 +77,13 @@ def last_row(table: Cursored, after: Bound | None, at_us: int, settle_seconds: f
 
 
 def rows(table: Cursored, expressions: list[str], wanted: Range) -> str:
-    """The rows of a range, always in the same order."""
+    """Select the rows of a range, in a deterministic order."""
     order = ", ".join(dict.fromkeys((*_order(table), *map(quoted, table.key))))
     return f"SELECT {', '.join(expressions)} FROM {table.relation} WHERE {in_range(table, wanted)} ORDER BY {order}"
 
 
 def _order(table: Cursored) -> list[str]:
-    """The server sorts a null before all values."""
+    """Return the ORDER BY expressions. The server sorts nulls first, so the secondary needs IS NULL before it."""
     found = [quoted(table.primary)]
     if len(table.cursor) > 1:
         secondary = quoted(table.cursor[1].name)
@@ -106,7 +106,7 @@ def can_overlap(table: Cursored) -> bool:
 
 
 def _late(table: Cursored, after: Bound) -> str:
-    """Rows that have come below the bound since it was read up to, and with them those that were read then."""
+    """Condition for rows above the bound minus the overlap: late rows, and rows that were already read."""
     assert after[0] is not None
     value, type_ = table.literal(0, after[0]), table.cursor[0].type
     if type_ in _INSTANTS:
@@ -114,7 +114,7 @@ def _late(table: Cursored, after: Bound) -> str:
     elif type_ == tm.DATE:
         moved = f"{value} - INTERVAL {math.ceil(table.overlap / 86_400)} DAY"
     else:
-        # a decimal: what is left of an unsigned number may lie below zero
+        # as decimal, because the result may be negative for an unsigned column
         moved = f"CAST({value} AS DECIMAL(65, 30)) - {math.ceil(table.overlap)}"
     return f"{quoted(table.primary)} > {moved}"
 
@@ -128,7 +128,7 @@ def _above(table: Cursored, after: Bound | None) -> list[str]:
     if len(table.cursor) == 1 or after[1] is None:
         return [f"{primary} > {value}"]
     secondary, second = quoted(table.cursor[1].name), table.literal(1, after[1])
-    # the first condition is for the index: the server does not see it in the second
+    # the first condition allows an index scan: the server does not derive it from the second
     return [f"{primary} >= {value}", f"({primary} > {value} OR {secondary} > {second} OR {secondary} IS NULL)"]
 
 
@@ -143,7 +143,7 @@ def _up_to(table: Cursored, to: Bound) -> str:
 
 
 def _past(table: Cursored, at_us: int, settle_seconds: float) -> str:
-    """What is not to be a bound yet: what is young, and what lies in the future, which would hide all before it."""
+    """Exclude values that must not become a bound: recent ones, and future ones, which would hide rows below them."""
     primary = quoted(table.primary)
     now = dt.datetime.fromtimestamp(at_us / 1e6, dt.UTC).replace(tzinfo=None)
     settled = now - dt.timedelta(seconds=settle_seconds)
@@ -151,7 +151,7 @@ def _past(table: Cursored, at_us: int, settle_seconds: float) -> str:
         case tm.TIMESTAMP2:
             return f"{primary} <= '{settled:%Y-%m-%d %H:%M:%S.%f}'"
         case tm.DATE:
-            # a day that is over everywhere
+            # a day that has ended in every time zone
             return f"{primary} < '{settled - _BEHIND:%Y-%m-%d}'"
         case tm.DATETIME2:
             return f"{primary} <= '{now + _AHEAD:%Y-%m-%d %H:%M:%S.%f}'"

@@ -1,6 +1,6 @@
-"""Rows by their cursors out of one server, a piece at a time, under one snapshot for all tables.
+"""Reads rows by cursor columns, in batches, in one snapshot for all tables.
 
-The server's text of each value becomes what it becomes out of the log: one table of types for both.
+Values are converted from the server's text to the same published types as values of the log.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from lowwater_extractor.sources.mysql.cursor.setup import CursoredTable, find_cu
 from lowwater_extractor.sources.mysql.snapshot.visibility import REPEATABLE, SNAPSHOT
 from lowwater_extractor.sources.mysql.wire.result import Answer, transpose
 
-#: how long one step waits for an answer: most come at once, and the loop has nothing better to do meanwhile
+#: how long one step waits for an answer; most answers arrive within it
 STEP_SECONDS = 0.01
-#: what a new attempt can mend: a table that was altered since it was looked at, a deadlock
+#: errors that a new attempt can resolve: tables altered since they were read, deadlocks
 _PASSING = (1146, 1054, 1412, 1213, 1205)
 
 
@@ -71,13 +71,13 @@ class CursorReader:
         for name, wanted in ranges.items():
             if name not in found or found[name].cursored != self._tables[name]:
                 raise SourceLostError(
-                    f"{name} was altered: it is looked at anew", source=self._source, hint="it is tried again"
+                    f"{name} was altered: its definition is read again", source=self._source, hint="it is tried again"
                 )
             shape = _Shape(found[name], self._encoders, self.seen)
             for rows in self._ask(cursor_sql.rows(self._tables[name], shape.expressions, wanted), name):
                 yield shape.frames(rows, at_us) if rows else []
 
-    # -- asking ------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         if not self._is_begun:
@@ -85,7 +85,7 @@ class CursorReader:
             self._is_begun = True
 
     def _ask(self, statement: str, what: str) -> Iterator[list[bytes]]:
-        """Rows as they come; an empty list each time that there are none yet."""
+        """Yield rows as they arrive, and an empty list whenever none are available."""
         with self._named(what):
             answer = Answer(self._catalogue.connection, self._source, statement)
             while not answer.is_over:
@@ -114,7 +114,7 @@ class CursorReader:
 
 
 class _Shape:
-    """A table's version, and how its rows are read."""
+    """A table version and the conversion of its rows."""
 
     def __init__(self, found: CursoredTable, encoders: Encoders, seen: dict[str, TableSchema]) -> None:
         self.table = encoders.versioned(found.schema)

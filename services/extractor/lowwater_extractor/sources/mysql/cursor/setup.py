@@ -1,4 +1,4 @@
-"""The tables of the mode `incremental`, and what they must have to be read by a cursor, with the words that mend it."""
+"""The tables of the mode `incremental`, and the checks that they can be read by a cursor, each with a fix."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class CursoredTable:
 
 
 def _relations(config: MysqlConfig, catalogue: DatabaseCatalogue) -> dict[str, CatalogueTable]:
-    """A pattern stands for tables; a view is named."""
+    """Return the configured relations. A pattern matches tables only; views must be named."""
     found = catalogue.tables(lambda name: is_wanted(config.tables, name))
     named = {*config.tables, *config.cursors}
     return {table.name: table for table in found if table.kind != "VIEW" or table.name in named}
 
 
 def find_cursored(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> list[CursoredTable]:
-    """Those that have all that they must have."""
+    """Return the relations with a complete cursor configuration."""
     relations = _relations(config, catalogue).items()
     return [
         _cursored(config, source, catalogue, table, config.cursors[name])
@@ -81,7 +81,7 @@ def _cursored(
 
 
 def tables_to_read(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> list[CursoredTable]:
-    """All that the config names; raises where one cannot be read by its cursor."""
+    """Return all configured relations. Raises if one cannot be read by its cursor."""
     refuse_bad(check_cursors(config, source, catalogue), source)
     return find_cursored(config, source, catalogue)
 
@@ -90,14 +90,14 @@ def tables_to_read(config: MysqlConfig, source: str, catalogue: DatabaseCatalogu
 
 
 def check_cursors(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> Iterator[Check]:
-    """One that fails does not hide the next, as far as that can be asked."""
+    """Run all checks. A failed check does not stop the next ones, if the tables can be read at all."""
     try:
         relations = _relations(config, catalogue)
         whole = find_cursored(config, source, catalogue)
     except LowwaterError as error:
         yield Check("tables", False, error.what, error.hint or "")
         return
-    yield check_tables(config, relations, "tables and cursors are by `database.table`")
+    yield check_tables(config, relations, "tables and cursors are named `database.table`")
     yield _select(config, catalogue, relations)
     yield check_columns(config, {name: _columns(table) for name, table in relations.items()})
     yield check_keys(config, (name for name, table in relations.items() if not table.key))
@@ -121,8 +121,8 @@ def _select(config: MysqlConfig, catalogue: DatabaseCatalogue, relations: dict[s
 def _order(tables: list[CursoredTable]) -> Check:
     cursors = [(table.name, column) for table in tables for column in table.cursored.cursor]
     wrong = [f"{name}.{column.name}" for name, column in cursors if not key_letter(column)]
-    fix = "take a column whose values compare as their text is written: a time, a whole number, a decimal, a text"
-    return Check("order", not wrong, ", ".join(wrong) or "they have one", fix if wrong else "")
+    fix = "use a column that can be compared with a literal: a time, an integer, a decimal, a text"
+    return Check("order", not wrong, ", ".join(wrong) or "the cursor columns can be compared", fix if wrong else "")
 
 
 def _indexes(

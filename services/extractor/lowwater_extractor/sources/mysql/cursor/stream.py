@@ -1,6 +1,6 @@
-"""The mode `incremental` of the kind `mysql`: rows by cursor columns, by plain SELECTs of a plain login.
+"""The mode `incremental` of the kind `mysql`: rows are read by cursor columns, with SELECT only.
 
-For what has no log: views, servers without log_bin, logins that may not replicate.
+It is for views, servers without log_bin, and users without replication privileges.
 """
 
 from __future__ import annotations

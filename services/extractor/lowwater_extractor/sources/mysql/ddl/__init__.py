@@ -1,1 +1,1 @@
-"""Statements of the log, and what they do to captured tables."""
+"""Statements in the log and their effects on captured tables."""

@@ -1,7 +1,7 @@
-"""ALTER TABLE, part by part: which parts leave every row as it was. All others, also unknown ones, need a copy.
+"""Parses ALTER TABLE and decides which clauses leave all rows unchanged. All others, also unknown ones, need a copy.
 
-A change of columns is a new version of the table, which is compared with its copy by the runtime; here is what such a
-comparison cannot see: values that were rewritten while the columns stayed the same.
+Added and dropped columns give a new table version, which the runtime compares with the copy. This module detects what
+that comparison cannot: values that were rewritten while the columns stayed the same.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lowwater_extractor.sources.mysql.ddl.effects import KEY_CHANGED, ForeignKey, Name
-from lowwater_extractor.sources.mysql.ddl.tokens import END, Cursor, Kind, NotUnderstoodError, Token, parts
+from lowwater_extractor.sources.mysql.ddl.tokens import END, Cursor, NotUnderstoodError, Token, TokenKind, parts
 
 __all__ = ["Altered", "Name", "altered", "foreign_keys", "is_versioned"]
 
-_UNKNOWN = "it was altered in a way that is not known here"
+_UNKNOWN = "it was altered in an unknown way"
 _VALUES = "values of its columns were converted"
-_PARTITIONS = "rows went with a partition, or came with one"
+_PARTITIONS = "rows were removed or added with a partition"
 
-#: what an added column may have without old rows getting a value in it
+#: attributes of an added column that give old rows no value
 _HARMLESS_IN_COLUMN = frozenset(
     ["COMMENT", "COLLATE", "CHARACTER", "CHARSET", "SET", "FIRST", "AFTER", "NULL", "VISIBLE", "INVISIBLE", "CHECK"]
 )
-#: what gives old rows a value, or may
+#: attributes that give, or may give, old rows a value
 _FILLING = frozenset(
     [
         "DEFAULT",
@@ -38,7 +38,7 @@ _FILLING = frozenset(
         "ROW",
     ]
 )
-#: what a table is, not its rows
+#: table options, which do not change rows
 _OPTIONS = frozenset(
     [
         "AUTO_INCREMENT",
@@ -98,20 +98,20 @@ _PLAIN = frozenset(
         "UPGRADE",
     ]
 )
-#: of partitions: rows stay
+#: partition operations that keep all rows
 _KEPT_PARTITIONS = frozenset(["REORGANIZE", "COALESCE", "REBUILD", "ANALYZE", "CHECK", "OPTIMIZE", "REMOVE"])
 _PARTITION_VERBS = _KEPT_PARTITIONS | {"DROP", "TRUNCATE", "REPAIR", "EXCHANGE", "DISCARD", "IMPORT"}
-#: they keep rows
+#: engines that store rows
 _ENGINES = frozenset(
     ["INNODB", "MYISAM", "ARIA", "ROCKSDB", "TOKUDB", "COLUMNSTORE", "NDB", "NDBCLUSTER", "CSV", "ARCHIVE"]
 )
-#: reserved words: no column is called so without quotes
+#: reserved words, which cannot be unquoted column names
 _INDEXES = frozenset(["INDEX", "KEY", "FULLTEXT", "SPATIAL", "UNIQUE", "CHECK", "FOREIGN"])
 
 
 @dataclass
 class Altered:
-    #: why the rows are no longer what the log says; none: they are
+    #: why rows changed without row events; empty: they did not
     reasons: list[str] = field(default_factory=list)
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ def altered(found: list[Token]) -> Altered:
     made = Altered(keys=tuple(foreign_keys(found)), is_versioned=is_versioned(found))
     before = ""
     for part in parts(found):
-        # lists of partitions, and of columns to order by, have commas of their own
+        # lists of partitions and ORDER BY columns contain commas themselves
         is_listed = before == "ORDER" and len(part) <= 2 and part[-1].word in ("", "ASC", "DESC", part[0].word)
         if not is_listed:
             _part(Cursor(iter(part)), made)
@@ -137,7 +137,7 @@ def altered(found: list[Token]) -> Altered:
         if before in _PARTITION_VERBS and [token.word for token in part[1:2]] == ["PARTITION"]:
             break
     if set(made.added) & set(made.dropped):
-        made.rewritten("a column was dropped, and another one of its name added")
+        made.rewritten("a column was dropped, and another one with its name was added")
     return made
 
 
@@ -154,7 +154,7 @@ def _part(cursor: Cursor, made: Altered) -> None:
         case "CHANGE":
             _change(cursor, made)
         case "ALTER":
-            pass  # a default, what is visible, what is enforced
+            pass  # defaults, visibility, enforcement
         case "RENAME":
             _rename(cursor, made)
         case "CONVERT":
@@ -169,7 +169,7 @@ def _part(cursor: Cursor, made: Altered) -> None:
         case "PARTITION" if cursor.has("BY"):
             pass
         case "WITH":
-            pass  # validation of keys; versions of rows are looked for in the whole statement
+            pass  # WITH VALIDATION; system versioning is detected by `is_versioned`
         case word if word in _OPTIONS:
             _options([first, *cursor.rest()], made)
         case _:
@@ -215,8 +215,8 @@ def _is_index(cursor: Cursor) -> bool:
 
 
 def _add_column(cursor: Cursor, made: Altered) -> None:
-    """Old rows have null in it, or it is said here that they have not: a default may be gone again by the time that the
-    catalogue is asked for it."""
+    """Record an added column, and whether old rows get a value other than NULL. This is decided here because a default
+    may have been dropped again by the time the catalogue is queried."""
     first = cursor.peek()
     if first.word in ("PRIMARY", "CONSTRAINT"):
         _add(cursor, made)
@@ -231,11 +231,11 @@ def _add_column(cursor: Cursor, made: Altered) -> None:
     if _is_null_by_default(words):
         return
     if any(word in _FILLING for word in words):
-        made.rewritten(f"the column {name} was added with a value for the rows that were there")
+        made.rewritten(f"the column {name} was added with a value for existing rows")
 
 
 def _is_null_by_default(words: list[str]) -> bool:
-    """`DEFAULT NULL`, `NULL`: said in so many words, and nothing else that fills it."""
+    """Whether the column is explicitly `DEFAULT NULL` or `NULL`, without other attributes that give it a value."""
     at = 0
     is_said = False
     while at < len(words):
@@ -252,11 +252,11 @@ def _is_null_by_default(words: list[str]) -> bool:
 
 
 def _look_for_key(rest: list[Token], made: Altered) -> None:
-    """A column may bring the key with it; a bare KEY behind a column means PRIMARY KEY."""
+    """Detect a primary key in a column definition; KEY alone in a column definition means PRIMARY KEY."""
     depth = 0
     words = []
     for token in rest:
-        if token.kind is Kind.MARK:
+        if token.kind is TokenKind.MARK:
             depth += (token.text == "(") - (token.text == ")")
         if not depth:
             words.append(token.word)
@@ -273,7 +273,7 @@ def _drop(cursor: Cursor, made: Altered) -> None:
         made.rewritten(_PARTITIONS)
         return
     if cursor.has("SYSTEM", "VERSIONING"):
-        made.rewritten("old versions of its rows went")
+        made.rewritten("old versions of its rows were removed")
         return
     if cursor.has("FOREIGN") or cursor.has("CHECK") or cursor.has("PERIOD", "FOR"):
         return
@@ -306,7 +306,7 @@ def _rename(cursor: Cursor, made: Altered) -> None:
             raise NotUnderstoodError("no new name")
         made.dropped += (old,)
         made.added += (cursor.name(),)
-        made.rewritten("a column has another name")
+        made.rewritten("a column was renamed")
         return
     if cursor.has("INDEX") or cursor.has("KEY"):
         return
@@ -329,7 +329,7 @@ def _convert(cursor: Cursor, made: Altered) -> None:
 
 
 def _options(found: list[Token], made: Altered) -> None:
-    """Several may come in one part."""
+    """Check table options, of which one clause may have several."""
     words = [token.word for token in found if token.text != "="]
     for at, word in enumerate(words):
         if word == "ENGINE" and "".join(words[at + 1 : at + 2]) not in _ENGINES:
@@ -342,7 +342,7 @@ def _options(found: list[Token], made: Altered) -> None:
 
 
 def is_versioned(found: list[Token]) -> bool:
-    """MariaDB keeps the old versions of its rows in the table itself."""
+    """Whether the statement makes a system-versioned table (MariaDB)."""
     words = [token.word for token in found]
     triples = zip(["", *words], words, words[1:], strict=False)
     return any(
@@ -352,7 +352,7 @@ def is_versioned(found: list[Token]) -> bool:
 
 
 def foreign_keys(found: list[Token]) -> list[ForeignKey]:
-    """Those whose actions change rows of the child."""
+    """Return the foreign keys whose actions change rows of the child."""
     made = []
     cursor = Cursor(iter(found))
     while cursor.peek() is not END:
@@ -366,7 +366,7 @@ def foreign_keys(found: list[Token]) -> list[ForeignKey]:
                 token = cursor.take()
                 if token is END:
                     raise NotUnderstoodError("a list without an end")
-                if token.kind is not Kind.MARK:
+                if token.kind is not TokenKind.MARK:
                     columns.append(token.text)
         if cursor.has("MATCH"):
             cursor.take()
@@ -377,7 +377,7 @@ def foreign_keys(found: list[Token]) -> list[ForeignKey]:
                 raise NotUnderstoodError("neither DELETE nor UPDATE")
             acts[event] = cursor.has("CASCADE") or cursor.has("SET", "NULL") or cursor.has("SET", "DEFAULT")
             if not acts[event] and not cursor.has("RESTRICT") and not cursor.has("NO", "ACTION"):
-                raise NotUnderstoodError("an action that is not known")
+                raise NotUnderstoodError("an unknown action")
         if acts["DELETE"] or acts["UPDATE"]:
             made.append(ForeignKey(parent, tuple(columns), acts["DELETE"], acts["UPDATE"]))
     return made

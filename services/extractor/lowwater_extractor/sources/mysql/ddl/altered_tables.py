@@ -1,4 +1,4 @@
-"""Stale tables, and columns that were dropped: one of the same name that comes later is another column."""
+"""Stale tables, and dropped columns: a column added later with the same name is a different one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DROPPED = "dropped/"
 
 
 class AlteredTables(StaleTables):
-    """What statements did to captured tables that the log does not tell. Remembered in notes."""
+    """Effects of statements on captured tables that are not in row events. Stored in notes."""
 
     def __init__(self, source: str, notes: Mapping[str, bytes]) -> None:
         super().__init__(source, notes)
@@ -23,15 +23,15 @@ class AlteredTables(StaleTables):
         self._dropped_changed: set[str] = set()
 
     def emptied(self, table: str) -> None:
-        """It has no rows any more, so none has an old value. A copy is still due of one that was stale: until then its
-        readers are told so."""
+        """Forget dropped columns: no row has old values any more. A stale table stays stale until it is copied."""
         if self._dropped.pop(table, None) is not None:
             self._dropped_changed.add(table)
 
     def columns(self, table: str, added: tuple[str, ...], dropped: tuple[str, ...]) -> list[str]:
-        """Columns that came, and those that went. Those that had been there before: the old ones had other values."""
+        """Record added and dropped columns. Return the added ones whose name was dropped before: old rows had other
+        values in them."""
         gone = self._dropped.get(table, set())
-        # names of columns do not differ by their case
+        # column names are case-insensitive
         again = [name for name in added if name.lower() in gone]
         if dropped:
             self._dropped[table] = gone | {name.lower() for name in dropped}

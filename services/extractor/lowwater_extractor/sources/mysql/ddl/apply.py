@@ -1,4 +1,4 @@
-"""What statements do to captured tables: changes where the log tells enough, stale tables where it does not."""
+"""Applies the effects of statements to captured tables: as changes where possible, otherwise as stale tables."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class Tables(Protocol):
     def is_captured(self, table: str) -> bool: ...
 
     def captured_in(self, namespace: str) -> list[str]:
-        """All of which something may have been published."""
+        """Return the captured tables of a database that may have published records."""
         ...
 
     def truncated(self, table: str, ts_us: int) -> Frame | None:
-        """The change that empties a table; None: nothing of it was ever published."""
+        """Return the truncate change of a table; None if nothing of it was published."""
         ...
 
 
 class Keys:
-    """The foreign keys that count, and what to do about one that comes while the log is read."""
+    """Foreign keys whose actions change captured rows, and how they are handled."""
 
     def __init__(
         self, keys: ForeignKeys | None = None, *, is_refused: bool = False, is_logged: bool = False,
         keys_of: Callable[[str], list[ChildKey]] = lambda _: [],
     ) -> None:  # fmt: skip
-        """`keys_of`: asks the catalogue for those of a table and of its parents that were not asked for yet."""
+        """`keys_of`: queries the catalogue for keys of a table and its parents that were not queried yet."""
         self.known = keys if keys is not None else ForeignKeys((), lambda _: False)
         self.keys_of = keys_of
-        #: a change that a key made without the log stops the source
+        #: stop the source at a change by an action that is not in the log
         self.is_refused = is_refused
-        #: the server writes what keys do to its log
+        #: the server logs changes by actions
         self.is_logged = is_logged
 
 
@@ -48,7 +48,7 @@ class Ddl:
     def __init__(
         self, tables: Tables, stale: AlteredTables, keys: Keys | None = None, *, is_lower: bool = False
     ) -> None:
-        """`is_lower`: the server keeps all names of tables in lower case."""
+        """`is_lower`: the server stores table names in lower case."""
         self._tables = tables
         self.stale = stale
         self.keys = keys or Keys()
@@ -59,7 +59,7 @@ class Ddl:
             self._apply(effect, statement.verb, namespace, group)
 
     def commit(self, group: Group, order: Order) -> None:
-        """The group is over, and this is its order."""
+        """Mark the group's stale tables, at the order of the group."""
         for table, reason in group.stale.items():
             self.stale.add(table, order, reason)
         group.stale = {}
@@ -79,14 +79,14 @@ class Ddl:
             self._move(table, self._full(effect.new_name, namespace), group)
             return
         for key in effect.keys:
-            # a parent without a database is in the child's, not in the session's
+            # an unqualified parent is in the child's database, not in the session's
             self._new_key(ChildKey(table, self._full(key.parent, effect.table[0] or namespace), key))
         if not self._tables.is_captured(table):
             return
         if effect.is_versioned:
             raise LogUnknownError(
-                f"{verb} TABLE makes {table} a system-versioned table, which cannot be captured yet",
-                hint="name the tables one by one, without this one; or DROP SYSTEM VERSIONING and reset the position",
+                f"{verb} TABLE makes {table} system-versioned, which cannot be captured yet",
+                hint="list the tables individually, without this one; or DROP SYSTEM VERSIONING and reset the position",
             )
         if effect.is_emptied:
             self._empty(table, group)
@@ -103,7 +103,7 @@ class Ddl:
             group.add(frame)
 
     def _move(self, old: str, new: str, group: Group) -> None:
-        """Rows go from one name to another, and no event says which."""
+        """Handle a rename: the rows get another name without row events."""
         self.keys.known.moved(old, new)
         self._look_above(new)
         if self._tables.is_captured(old):
@@ -127,7 +127,7 @@ class Ddl:
             self.keys.known.add(key)
 
     def parent_changed(self, parent: str, children: set[str], group: Group) -> None:
-        """Rows of captured tables went or were changed with those of their parent."""
+        """Mark the children stale whose rows may have changed with the parent's, or raise if that is refused."""
         if not children:
             return
         if self.keys.is_refused:

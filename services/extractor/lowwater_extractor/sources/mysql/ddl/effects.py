@@ -1,17 +1,17 @@
-"""What a statement does to a table beside the rows that the log has."""
+"""Effects of a statement on a table that are not in row events."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: namespace (empty: the session's own) and table
+#: namespace (empty: the session's database) and table
 Name = tuple[str, str]
 
 KEY_CHANGED = "its primary key was changed"
 
 
 class ForeignKey(NamedTuple):
-    """Of a child: what InnoDB itself does to its rows when a row of the parent goes, or its key changes."""
+    """A foreign key of a child table with the actions that InnoDB performs on its rows."""
 
     parent: Name
     columns: tuple[str, ...]
@@ -20,23 +20,23 @@ class ForeignKey(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """`table`: an empty table means all tables of the namespace."""
+    """The effect on one table. An empty table name in `table` means all tables of the namespace."""
 
     table: Name
-    #: all rows are gone
+    #: all rows were deleted
     is_emptied: bool = False
-    #: so is the table
+    #: the table was dropped
     is_gone: bool = False
-    #: its rows are under this name now
+    #: the table was renamed to this
     new_name: Name | None = None
-    #: why rows came, went or were rewritten, and no event says which; empty: none did
+    #: why rows were added, removed or rewritten without row events; empty: none were
     reason: str = ""
-    #: columns that came and that went
+    #: names of columns
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
-    #: keys that the statement makes, with actions
+    #: foreign keys with actions that the statement creates
     keys: tuple[ForeignKey, ...] = ()
-    #: of MariaDB: old rows are kept in it
+    #: MariaDB: becomes a system-versioned table
     is_versioned: bool = False
 
 

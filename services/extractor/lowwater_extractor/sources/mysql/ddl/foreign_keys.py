@@ -1,8 +1,8 @@
 """Foreign keys whose actions change rows of children: ON DELETE / ON UPDATE with CASCADE, SET NULL, SET DEFAULT.
 
-InnoDB does these by itself, and writes nothing of them to the log: of MySQL before 9.6, of later ones where
-`innodb_native_foreign_keys` is on, of MariaDB always. Where the server does them (MySQL 9.6 and later), the changes are
-in the log, and every event of rows says so in its flags.
+If InnoDB performs these actions, the changes are not in the log: in MySQL before 9.6, in later versions with
+`innodb_native_foreign_keys` on, and always in MariaDB. If the server performs them (MySQL 9.6 and later), the changes
+are in the log, and the flags of every row event show it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lowwater_extractor.sources.mysql.ddl.effects import ForeignKey
 from lowwater_extractor.sources.mysql.ddl.tokens import tokens
 from lowwater_extractor.sources.mysql.server import Server
 
-#: flags of an event of rows: keys were not looked at; the server, not the engine, did what they say
+#: flags of a row event: foreign keys were not checked; the server, not the engine, performed the actions
 UNCHECKED, DONE_BY_SERVER = 0x02, 0x10
 
-#: the first MySQL that does it
+#: the first MySQL version in which the server performs the actions
 DONE_FROM = (9, 6, 0)
-#: the server's number for a table that is not there
+#: ER_NO_SUCH_TABLE
 _NO_TABLE = 1146
 _NOTE = "foreign_keys/"
 _ACTIONS = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
@@ -40,12 +40,12 @@ ORDER BY 1, 2, 5, k.ORDINAL_POSITION"""
 
 HINT = (
     "set foreign_key_actions: recopy, and these tables are copied again whenever a parent's rows have changed them; or "
-    "let the application change the children itself (RESTRICT); MySQL 9.6 and later write such changes to the log"
+    "let the application change the children itself (RESTRICT); MySQL 9.6 and later write these changes to the log"
 )
 
 
 class ChildKey(NamedTuple):
-    """Of tables by their full names."""
+    """A foreign key with the full names of its tables."""
 
     child: str
     parent: str
@@ -72,22 +72,22 @@ def _unpacked(data: bytes) -> list[ChildKey]:
         ]
     except (ValueError, TypeError) as error:
         raise CodecError(
-            f"what is kept of foreign keys cannot be read: {error}",
+            f"the stored foreign keys cannot be read: {error}",
             hint="was it written by a newer lowwater? upgrade this one; or reset the source",
         ) from error
 
 
 def is_done_by_server(server: Server) -> bool:
-    """Whether the changes that keys make to children are in the log."""
+    """Whether changes by foreign key actions are in the log."""
     native = server.get("innodb_native_foreign_keys").upper()
     return not server.is_mariadb and server.version >= DONE_FROM and native in ("OFF", "0")
 
 
 def find_keys(catalogue: DatabaseCatalogue, tables: Iterable[str], source: str, asked: set[str]) -> list[ChildKey]:
-    """Those of these tables, and those of their parents and so on: a change may come through several tables.
+    """Return the foreign keys of these tables and of all their ancestors: actions may cascade through several tables.
 
-    MariaDB's lists show them only to users who may do more than SELECT, so there each table is asked by itself, if it
-    was not `asked` before.
+    MariaDB's information_schema shows them only to users with more privileges than SELECT, so there each table is
+    queried individually, unless it is in `asked`. Queried tables are added to `asked`.
     """
     wanted = set(tables)
     if catalogue.server.is_mariadb:
@@ -96,7 +96,7 @@ def find_keys(catalogue: DatabaseCatalogue, tables: Iterable[str], source: str, 
     else:
         found = _listed(catalogue)
         asked |= wanted
-        # users see only what they may read: whether parents can be seen
+        # users see only tables that they may read: check that the parents are visible
         left = [key.parent for key in found if key.child in wanted]
     while left:
         name = left.pop()
@@ -127,10 +127,10 @@ def _keys_of(catalogue: DatabaseCatalogue, name: str, source: str) -> list[Child
         raise
     except SourceError as error:
         if f"({_NO_TABLE})" in error.what:
-            # gone since, or never made: a key may name a parent that is not there
+            # dropped, or never created: a key may reference a parent that does not exist
             return []
         raise StartRefusedError(
-            f"whether foreign keys change rows of {name}, a parent of captured tables, cannot be seen: {error.what}",
+            f"the foreign keys of {name}, a parent of captured tables, cannot be read: {error.what}",
             source=source, hint=f"GRANT SELECT ON {quoted(namespace, table)} to the user of this source",
         ) from error  # fmt: skip
     keys = foreign_keys(list(tokens(text, is_mariadb=catalogue.server.is_mariadb)))
@@ -138,17 +138,17 @@ def _keys_of(catalogue: DatabaseCatalogue, name: str, source: str) -> list[Child
 
 
 class ForeignKeys:
-    """Which captured tables a change of a parent may have changed.
+    """Finds the captured tables that a change of a parent may have changed.
 
-    A key that the catalogue shows may be newer than the log that is read, and one that is dropped while the log is read
-    stays until the next start: a copy too many is no harm. One that was there when the log was read last, and that the
-    catalogue does not show any more, is in the notes: it counts until `forget_gone`.
+    A key in the catalogue may be newer than the log that is read, and a key dropped while the log is read stays until
+    the next start: an unnecessary copy does no harm. A key that existed when the log was last read, and is not in the
+    catalogue any more, is in the notes and stays in effect until `forget_gone`.
     """
 
     def __init__(
         self, keys: Iterable[ChildKey], is_captured: Callable[[str], bool], notes: Mapping[str, bytes] | None = None
     ) -> None:
-        """`keys`: as the catalogue has them; `notes`: of the source, others than ours are passed over."""
+        """`keys`: from the catalogue; `notes`: all notes of the source, of which only foreign keys are used."""
         self._is_captured = is_captured
         self._keys: dict[str, list[ChildKey]] = {}
         self._noted = {name: data for name, data in (notes or {}).items() if name.startswith(_NOTE) and data}
@@ -170,7 +170,7 @@ class ForeignKeys:
             self._is_changed = True
 
     def moved(self, old: str, new: str) -> None:
-        """A table has another name; keys follow it."""
+        """Update the keys for a renamed table."""
         self._gone = {_moved(key, old, new) for key in self._gone}
         self._replace(_moved(key, old, new) for key in self)
 
@@ -179,7 +179,7 @@ class ForeignKeys:
         return bool(self._gone)
 
     def forget_gone(self) -> None:
-        """The log has been read up to where the catalogue was asked."""
+        """Remove dropped keys, once the log was read up to the time of the catalogue query."""
         if self._gone:
             self._replace(key for key in self if key not in self._gone)
             self._gone = set()
@@ -192,8 +192,8 @@ class ForeignKeys:
         self._is_changed = True
 
     def notes(self) -> dict[str, bytes]:
-        """For `Polled.notes`: what is to be remembered, or no more, and was not yet. Only keys that matter: of captured
-        tables, of their parents and so on."""
+        """Return changed notes for `Polled.notes`; an empty value deletes a note. Contains only the keys of captured
+        tables and their ancestors."""
         if not self._is_changed:
             return {}
         self._is_changed = False
@@ -218,14 +218,14 @@ class ForeignKeys:
         return self._closure(key for key in self._keys.get(parent, ()) if key.key.acts_on_delete)
 
     def updates_of(self, parent: str) -> list[ChildKey]:
-        """Keys that do something when their columns of the parent change."""
+        """Return the keys with an action on updates of the parent's key columns."""
         return [key for key in self._keys.get(parent, ()) if key.key.acts_on_update]
 
     def children_of_update(self, keys: Iterable[ChildKey]) -> set[str]:
         return self._closure(keys)
 
     def _closure(self, keys: Iterable[ChildKey]) -> set[str]:
-        """With the children's children: what happened to the rows in between is not known."""
+        """Return captured children and descendants: the actual changes in between are unknown."""
         found: set[str] = set()
         left = [key.child for key in keys]
         while left:
@@ -236,5 +236,5 @@ class ForeignKeys:
         return {child for child in found if self._is_captured(child)}
 
     def captured(self) -> list[ChildKey]:
-        """Keys that change captured tables."""
+        """Return existing keys whose actions change captured tables."""
         return [key for key in self if self._is_captured(key.child) and key not in self._gone]

@@ -1,4 +1,4 @@
-"""Parents of captured tables: which children a change of a parent's rows has changed, too, without the log."""
+"""Parents of captured tables: finds the children that foreign key actions may have changed without the log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lowwater_extractor.sources.mysql.types import ColumnCode
 from lowwater_extractor.sources.mysql.wire import table_map as tm
 from lowwater_extractor.sources.mysql.wire.row_code import ReadRow, compile_read
 
-#: what reading a row that is not understood can raise
+#: raised by reading a row in an unexpected format
 _ERRORS = (LowwaterError, ValueError, ArithmeticError, IndexError, struct.error)
 
 
 class Parent:
-    """A version of a parent; `codes` and `names` of its columns, none where they are not understood: then every update
-    counts as one of the key."""
+    """A version of a parent table. `codes` and `names` describe its columns; if they are empty because the columns are
+    unknown, every update is treated as an update of the key."""
 
     def __init__(self, table: str, keys: ForeignKeys, codes: Sequence[ColumnCode], names: Sequence[str]) -> None:
         self.table = table
@@ -30,7 +30,7 @@ class Parent:
         self._reads: dict[bytes, ReadRow] = {}
 
     def children_of_update(self, e: bytes, at: int, end: int) -> set[str]:
-        """`at`: the number of columns of the event's rows."""
+        """Return the children that an update event may have changed. `at`: offset of the column count."""
         if not self._updates:
             return set()
         if not self._codes:
@@ -38,7 +38,7 @@ class Parent:
         try:
             changed = self._changed(e, at, end)
         except _ERRORS:
-            # what cannot be compared counts as changed
+            # rows that cannot be compared are treated as changed
             return self._every
         return self._keys.children_of_update(changed)
 
@@ -50,7 +50,7 @@ class Parent:
         if count != len(self._codes):
             return self._updates
         columns = {key: [self._places.get(name.lower()) for name in key.key.columns] for key in self._updates}
-        # one that does not say its columns, or whose columns have other names by now, may refer to any
+        # a key without columns, or whose columns have been renamed, may refer to any column
         left = {key: [i for i in places if i is not None] for key, places in columns.items()}
         left = {key: places for key, places in left.items() if places and len(places) == len(columns[key])}
         found = [key for key in self._updates if key not in left]
@@ -58,7 +58,7 @@ class Parent:
             before, at = self._read(old)(e, at)
             after, at = self._read(new)(e, at)
             for key, places in list(left.items()):
-                # what is not in the new row is as it was
+                # columns that are not in the new row are unchanged
                 if any(_has(new, i) and (not _has(old, i) or before[i] != after[i]) for i in places):
                     found.append(key)
                     del left[key]

@@ -1,8 +1,7 @@
-"""What a statement in the log is, and what it does to which tables beside the rows that the log has. Pure.
+"""Classifies statements in the log, and determines their effects on tables that are not in row events.
 
-Every statement is cut into tokens as the server does it, and every one that can be in a log is known here by its verb
-and its object; what is not known is `UNKNOWN`, and stops the source. The text itself stays out of every message: it may
-hold a password.
+A statement is split into tokens as by the server and identified by its verb and object. An unknown statement is
+classified as `UNKNOWN`, which stops the source. Messages never contain the text, which may contain a password.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ class What(StrEnum):
     XA_END = "xa end"
     XA_COMMIT = "xa commit"
     XA_ROLLBACK = "xa rollback"
-    #: what changes tables, users, settings: it commits what was open before it
+    #: changes of tables, users or settings, with an implicit commit
     DDL = "ddl"
-    #: changes of rows by their statement: they cannot be read
+    #: row changes logged as a statement, which cannot be captured
     ROWS = "rows"
     UNKNOWN = "unknown"
 
 
 class Xid(NamedTuple):
-    """The name that the application gave to a transaction."""
+    """The identifier that an application assigned to an XA transaction."""
 
     format: int
     global_id: bytes
@@ -57,7 +56,7 @@ _XA = {
     "START": What.XA_START, "BEGIN": What.XA_START, "END": What.XA_END, "COMMIT": What.XA_COMMIT,
     "ROLLBACK": What.XA_ROLLBACK,
 }  # fmt: skip
-#: nearly all statements of a log
+#: most statements of a log: fast path
 _USUAL = {b"BEGIN": Statement(What.BEGIN), b"COMMIT": Statement(What.COMMIT)}
 
 _ROWS = frozenset(
@@ -77,11 +76,11 @@ _ROWS = frozenset(
         "TABLE",
     ]
 )
-#: they change no table's rows, whatever they name
+#: statements that never change rows
 _HARMLESS = frozenset(
     ["GRANT", "REVOKE", "SET", "FLUSH", "ANALYZE", "OPTIMIZE", "CHECK", "INSTALL", "UNINSTALL", "RESET"]
 )
-#: what can be created, altered and dropped beside tables, databases and indexes, and what may stand in front of it
+#: objects other than tables, databases and indexes that can be created, altered or dropped, and words before them
 _OBJECTS = frozenset(
     [
         "VIEW",
@@ -116,7 +115,7 @@ _INDEXES = frozenset(["INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"])
 
 
 def classify(text: bytes | str, sql_mode: int = 0, *, is_mariadb: bool = False) -> Statement:
-    """`text`: bytes are taken for UTF-8; one in another character set is decoded before."""
+    """Classify a statement. `text`: bytes must be UTF-8; text in another character set is decoded by the caller."""
     if isinstance(text, bytes):
         if text in _USUAL:
             return _USUAL[text]
@@ -129,7 +128,7 @@ def classify(text: bytes | str, sql_mode: int = 0, *, is_mariadb: bool = False) 
 
 
 def _verb(text: str, sql_mode: int, is_mariadb: bool) -> str:
-    """The first keywords, as far as they are some."""
+    """Return up to two leading keywords, for messages."""
     try:
         cursor = Cursor(tokens(text, sql_mode, is_mariadb=is_mariadb))
         words = [cursor.peek(0).word, cursor.peek(1).word]
@@ -143,7 +142,7 @@ def _verb(text: str, sql_mode: int, is_mariadb: bool) -> str:
 
 def _classified(cursor: Cursor, text: str) -> Statement:
     if cursor.has("SET", "STATEMENT"):
-        # MariaDB: settings for what comes after FOR
+        # MariaDB: settings for the statement after FOR
         while not cursor.has("FOR"):
             if cursor.is_over:
                 raise NotUnderstoodError("no statement")
@@ -186,13 +185,13 @@ def _ddl(verb: str, effects: list[Effect]) -> Statement:
 
 
 def _check_end(cursor: Cursor) -> None:
-    """Nothing more is to come but how long to wait for a lock."""
+    """Raise unless the statement ends here, apart from WAIT or NOWAIT."""
     if cursor.has("WAIT"):
         cursor.take()
     else:
         cursor.has("NOWAIT")
     if not cursor.is_over:
-        raise NotUnderstoodError("more than was expected")
+        raise NotUnderstoodError("unexpected tokens at the end")
 
 
 # -- CREATE, DROP, RENAME ----------------------------------------------------------------------------------
@@ -208,7 +207,7 @@ def _create(cursor: Cursor) -> list[Effect]:
         table = cursor.table()
         rest = cursor.rest()
         found = Effect(table, keys=tuple(foreign_keys(rest)), is_versioned=is_versioned(rest))
-        # one that is there already is left as it is; one that is not is empty, and its rows come in the log
+        # an existing table is unchanged; a new one is empty, and its rows are in the log
         return [emptied(table), found] if is_replacing and is_new else [found]
     if cursor.has("DATABASE") or cursor.has("SCHEMA"):
         if not is_replacing:
@@ -245,14 +244,14 @@ def _drop(cursor: Cursor) -> list[Effect]:
 
 def _check_object(cursor: Cursor) -> None:
     if cursor.peek().word not in _OBJECTS and cursor.peek().word not in _INDEXES:
-        raise NotUnderstoodError("an object that is not known")
+        raise NotUnderstoodError("an unknown object")
 
 
 def _rename(cursor: Cursor) -> list[Effect]:
     if cursor.has("USER"):
         return []
     if not cursor.has("TABLE") and not cursor.has("TABLES"):
-        raise NotUnderstoodError("an object that is not known")
+        raise NotUnderstoodError("an unknown object")
     cursor.has("IF", "EXISTS")
     found = []
     while True:
@@ -270,13 +269,13 @@ def _rename(cursor: Cursor) -> list[Effect]:
 
 
 def _repair(cursor: Cursor) -> list[Effect]:
-    """Of an engine without transactions it may lose rows."""
+    """Return the effects of REPAIR, which may lose rows of non-transactional engines."""
     if not cursor.has("LOCAL"):
         cursor.has("NO_WRITE_TO_BINLOG")
     if cursor.has("VIEW"):
         return []
     if not cursor.has("TABLE") and not cursor.has("TABLES"):
-        raise NotUnderstoodError("an object that is not known")
+        raise NotUnderstoodError("an unknown object")
     found = [rewritten(cursor.table(), "it was repaired, which may lose rows")]
     while cursor.has_mark(","):
         found.append(rewritten(cursor.table(), "it was repaired, which may lose rows"))
@@ -303,11 +302,11 @@ def _alter(cursor: Cursor) -> list[Effect]:
     found: Altered = altered(cursor.rest())
     reasons = list(found.reasons)
     if is_ignoring:
-        reasons.append("ALTER IGNORE may take rows away")
+        reasons.append("ALTER IGNORE may remove rows")
     why = "; ".join(dict.fromkeys(reasons))
     effects = [Effect(table, False, False, None, why, found.added, found.dropped, found.keys, found.is_versioned)]
     for other in found.others:
-        effects.append(rewritten(other, "rows of a partition of another table came into it, or went"))
+        effects.append(rewritten(other, "rows were exchanged with a partition of another table"))
     if found.new_name is not None:
         effects.append(moved(table, found.new_name))
     return effects

@@ -1,7 +1,7 @@
-"""The server's SQL, cut into tokens: comments, quotes and escapes as its own lexer has them. Pure.
+"""Splits SQL statements into tokens, with comments, quotes and escapes handled as by the server's lexer.
 
-A comment that the server executes (`/*!50001 … */`, and `/*M!100100 … */` on MariaDB) is a part of the statement. One
-that it did not execute, because of its version, comes into the log without its mark, as a plain comment.
+An executable comment (`/*!50001 … */`, and `/*M!100100 … */` on MariaDB) is part of the statement. If the server did
+not execute it because of its version, it is in the log as a plain comment.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from typing import NamedTuple
 
 
 class NotUnderstoodError(Exception):
-    """The text is not what a server of this kind takes. Says nothing of the text itself: it may hold a password."""
+    """The statement cannot be parsed. The message never contains its text, which may contain a password."""
 
 
-class Kind(StrEnum):
+class TokenKind(StrEnum):
     #: unquoted: a keyword, a name, or a number
     WORD = "word"
     #: a quoted name
     NAME = "name"
-    #: a quoted value, which is not kept
+    #: a quoted value; its text is not stored
     TEXT = "text"
     MARK = "mark"
     END = "end"
 
 
 class Token(NamedTuple):
-    kind: Kind
+    kind: TokenKind
     text: str = ""
-    #: upper case, of a word only: what keywords are compared with
+    #: a WORD in upper case, for comparison with keywords
     word: str = ""
 
 
-END = Token(Kind.END)
+END = Token(TokenKind.END)
 
 
 class SqlMode(IntEnum):
-    """Bits of `sql_mode` that change how a statement is cut."""
+    """Bits of `sql_mode` that affect tokens."""
 
     ANSI_QUOTES = 1 << 2
-    #: of MariaDB: names in brackets
+    #: MariaDB: names in brackets
     MSSQL = 1 << 10
     NO_BACKSLASH_ESCAPES = 1 << 20
 
@@ -76,7 +76,7 @@ _MODES = SqlMode.ANSI_QUOTES | SqlMode.MSSQL | SqlMode.NO_BACKSLASH_ESCAPES
 
 
 def tokens(text: str, sql_mode: int = 0, *, is_mariadb: bool = False) -> Iterator[Token]:
-    """Raises NotUnderstoodError where a quote or a comment has no end."""
+    """Yield the tokens of a statement. Raises NotUnderstoodError for an unterminated quote or comment."""
     key = (sql_mode & _MODES, is_mariadb)
     pattern = _patterns.get(key)
     if pattern is None:
@@ -86,25 +86,25 @@ def tokens(text: str, sql_mode: int = 0, *, is_mariadb: bool = False) -> Iterato
         part = found.group()
         match found.lastgroup:
             case "word":
-                yield Token(Kind.WORD, part, part.upper())
+                yield Token(TokenKind.WORD, part, part.upper())
             case "name":
-                yield Token(Kind.NAME, part[1:-1].replace(part[-1] * 2, part[-1]))
+                yield Token(TokenKind.NAME, part[1:-1].replace(part[-1] * 2, part[-1]))
             case "text":
-                yield Token(Kind.TEXT)
+                yield Token(TokenKind.TEXT)
             case "executed":
                 is_executed = True
             case "close":
                 if not is_executed:
-                    raise NotUnderstoodError("the end of a comment that has not begun")
+                    raise NotUnderstoodError("a comment end without a start")
                 is_executed = False
             case "mark":
                 if part in "'\"`" or text.startswith("/*", found.start()):
                     raise NotUnderstoodError("a quote or a comment without an end")
-                yield Token(Kind.MARK, part)
+                yield Token(TokenKind.MARK, part)
 
 
 class Cursor:
-    """Tokens one by one, with a look ahead."""
+    """Iterates over tokens with lookahead."""
 
     def __init__(self, found: Iterator[Token]) -> None:
         self._found = found
@@ -122,7 +122,7 @@ class Cursor:
         return token
 
     def has(self, *words: str) -> bool:
-        """Whether these keywords come next; they are taken if so."""
+        """Consume these keywords if they are next; return whether they were."""
         if any(self.peek(n).word != word for n, word in enumerate(words)):
             return False
         del self._ahead[: len(words)]
@@ -130,19 +130,19 @@ class Cursor:
 
     def has_mark(self, mark: str) -> bool:
         token = self.peek()
-        if token.kind is not Kind.MARK or token.text != mark:
+        if token.kind is not TokenKind.MARK or token.text != mark:
             return False
         self._ahead.pop(0)
         return True
 
     def name(self) -> str:
         token = self.take()
-        if token.kind not in (Kind.WORD, Kind.NAME) or not token.text:
-            raise NotUnderstoodError("no name where one should be")
+        if token.kind not in (TokenKind.WORD, TokenKind.NAME) or not token.text:
+            raise NotUnderstoodError("a name is missing")
         return token.text
 
     def table(self) -> tuple[str, str]:
-        """Namespace (empty: the session's own) and table."""
+        """Consume a table name; return namespace (empty: the session's database) and table."""
         if self.has_mark("."):
             return "", self.name()
         first = self.name()
@@ -153,21 +153,21 @@ class Cursor:
         return self.peek() is END or (self.peek().text == ";" and self.peek(1) is END)
 
     def rest(self) -> list[Token]:
-        """All that is left, without the semicolon at the end."""
+        """Return all remaining tokens, without a final semicolon."""
         found = [*self._ahead, *self._found]
         self._ahead = []
         found = [token for token in found if token is not END]
-        if found and found[-1] == Token(Kind.MARK, ";"):
+        if found and found[-1] == Token(TokenKind.MARK, ";"):
             found.pop()
         return found
 
 
 def parts(found: list[Token]) -> list[list[Token]]:
-    """Cut at commas that are in no parenthesis."""
+    """Split at commas outside of parentheses."""
     made: list[list[Token]] = [[]]
     depth = 0
     for token in found:
-        if token.kind is Kind.MARK:
+        if token.kind is TokenKind.MARK:
             depth += (token.text == "(") - (token.text == ")")
             if token.text == "," and not depth:
                 made.append([])

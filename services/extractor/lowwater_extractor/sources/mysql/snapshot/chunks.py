@@ -1,7 +1,7 @@
-"""Pieces of tables that are copied as units: ranges of the primary key, and what the `bounds` of a chunk say.
+"""Splits tables into chunks, ranges of the primary key, and defines the `bounds` of a chunk.
 
-A key that begins with a whole number is cut by arithmetic; any other by walking along its index. The first piece has no
-lower bound and the last no upper one, so that the pieces together are the table, whatever it was when it was cut.
+A key whose first column is an integer is split by arithmetic, any other by walking along its index. The first chunk has
+no lower bound and the last no upper bound, so the chunks cover the whole table even if it changes after planning.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from lowwater_extractor.sources.mysql.types import BINARY_COLLATION
 from lowwater_extractor.sources.mysql.wire import table_map as tm
 from lowwater_extractor.sources.mysql.wire.table_map import WireColumn
 
-#: ranges of numbers say nothing about how many rows are in them
+#: limits the number of ranges, because the rows in a range are unknown
 NUMBER_CHUNKS_MAX = 1_000
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")
 
-#: a literal of a key's column: `n` is a number as it is written, `t` a text, `x` bytes in hexadecimal
+#: (kind, text) of a key value: `n` is a number, `t` a text, `x` bytes in hexadecimal
 Literal = tuple[str, str]
 Key = tuple[Literal, ...]
 
 
 def literal(value: Literal) -> str:
-    """For a statement. The letters say how it is written, so that nothing is taken for something else."""
+    """Return the SQL literal of a key value. Raises CodecError if the text does not match its kind."""
     kind, text = value
     if kind == "n" and _NUMBER.fullmatch(text):
         return text
@@ -40,11 +40,11 @@ def literal(value: Literal) -> str:
         return f"'{escape_string(text)}'"
     if kind == "x" and re.fullmatch(r"(?:[0-9A-F]{2})*", text):
         return f"X'{text}'"
-    raise CodecError(f"a chunk's bounds have a literal of kind {kind!r}", hint="ask for a new copy")
+    raise CodecError(f"a chunk's bounds have a literal of kind {kind!r}", hint="request a new copy")
 
 
 def key_letter(column: WireColumn) -> str:
-    """The letter for a key's column; empty where a literal would not compare as the key is sorted: labels, floats."""
+    """Return the literal kind of a key column; empty if literals would not compare in key order (labels, floats)."""
     if column.type in (tm.TINY, tm.SHORT, tm.INT24, tm.LONG, tm.LONGLONG, tm.NEWDECIMAL, tm.YEAR):
         return "n"
     if column.type in (tm.DATE, tm.DATETIME2, tm.TIMESTAMP2, tm.TIME2):
@@ -56,14 +56,14 @@ def key_letter(column: WireColumn) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one chunk reads: rows from `from_key` on, up to but without `to_key`. None: no bound."""
+    """The rows of one chunk: from `from_key` (inclusive) to `to_key` (exclusive). None: no bound."""
 
     namespace: str
     table: str
     key: tuple[str, ...] = ()
     from_key: Key | None = None
     to_key: Key | None = None
-    #: what must be visible to the reader: names where there are some, and file and offset
+    #: log position that must be visible to the reader: GTIDs if the server has them, and file and offset
     gtids: str | None = None
     file: str = ""
     position: int = 0
@@ -83,7 +83,7 @@ class Bounds:
         except (ValueError, TypeError, KeyError) as error:
             raise CodecError(
                 f"a chunk's bounds cannot be read: {error}",
-                hint="was it planned by a newer lowwater? upgrade Spark's side, or ask for a new copy",
+                hint="was it planned by a newer lowwater? upgrade lowwater_spark, or request a new copy",
             ) from error
 
     @property
@@ -92,7 +92,7 @@ class Bounds:
 
     @property
     def where(self) -> str:
-        """Behind WHERE. Not `(a, b) >= (x, y)`, for which the server would read the whole index."""
+        """The condition after WHERE. Not `(a, b) >= (x, y)`, for which the server would scan the whole index."""
         parts = []
         if self.from_key is not None:
             parts.append(_from(self.key, self.from_key))
@@ -102,7 +102,7 @@ class Bounds:
 
 
 def _from(key: Sequence[str], values: Key) -> str:
-    """At or above: `a > x OR (a = x AND (b > y OR (b = y AND c >= z)))`, with `a >= x` in front for the index."""
+    """At or above: `a > x OR (a = x AND (b > y OR (b = y AND c >= z)))`, preceded by `a >= x` for the index."""
     column, value = quoted(key[0]), literal(values[0])
     if len(key) == 1:
         return f"{column} >= {value}"
@@ -123,14 +123,14 @@ class PlannedChunk:
 
 
 def number_cuts(low: int, high: int, rows: int, rows_per_chunk: int) -> list[int]:
-    """Where the chunks but the first begin, of a whole number that goes from `low` to `high`, both included."""
+    """Return the first values of all chunks except the first, for integers from `low` to `high` inclusive."""
     values = high - low + 1
     wanted = min(-(-rows // max(1, rows_per_chunk)), NUMBER_CHUNKS_MAX, values)
     return [low + values * number // wanted for number in range(1, wanted)]
 
 
 def cut(whole: Bounds, cuts: Sequence[Key], rows: int) -> list[PlannedChunk]:
-    """`cuts`: where the chunks but the first begin."""
+    """Split a table. `cuts`: the first keys of all chunks except the first."""
     ends: list[Key | None] = [None, *cuts, None]
     key = whole.key[: len(cuts[0])] if cuts else whole.key
     made = [
@@ -141,7 +141,7 @@ def cut(whole: Bounds, cuts: Sequence[Key], rows: int) -> list[PlannedChunk]:
 
 
 def walk_statement(whole: Bounds, kinds: Sequence[str], after: Key | None, step: int) -> str:
-    """The key of the row that lies `step` rows further on."""
+    """Return a query of the key that is `step` rows after `after`."""
     columns = [
         f"HEX({quoted(name)})" if kind == "x" else quoted(name) for name, kind in zip(whole.key, kinds, strict=True)
     ]

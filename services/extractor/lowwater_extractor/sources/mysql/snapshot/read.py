@@ -1,6 +1,6 @@
-"""A chunk's rows as Arrow: the same values that the stream gives for the same rows.
+"""Reads a chunk's rows as Arrow, with values identical to those of the stream for the same rows.
 
-The server's text goes the way of `text_values.py`; whole columns at once where Arrow reads that text by itself.
+The server's text is converted as in `text_values.py`, or by Arrow for whole columns at once where Arrow can parse it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from lowwater_extractor.sources.mysql.wire import table_map as tm
 from lowwater_extractor.sources.mysql.wire.charsets import Decoders
 from lowwater_extractor.sources.mysql.wire.result import Answer, transpose
 
-#: what is handed over together is about this large
+#: approximate size of a returned batch
 BATCH_BYTES = 8 << 20
-#: the table, a column is no more; the table was altered since this transaction began
+#: the table or a column does not exist any more, or the table was altered since this transaction began
 _GONE = (1146, 1054, 1412, 1049)
 
-#: what Arrow reads by itself out of the server's text
+#: types whose text Arrow can parse
 _DIRECT = frozenset(
     (tm.TINY, tm.SHORT, tm.INT24, tm.LONG, tm.LONGLONG, tm.YEAR, tm.FLOAT, tm.DOUBLE, tm.NEWDECIMAL, tm.DATE,
      tm.DATETIME2, tm.TIMESTAMP2, tm.VARCHAR, tm.STRING, tm.BLOB, tm.JSON, tm.ENUM, tm.GEOMETRY)
@@ -45,7 +45,7 @@ _DIRECT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """How a column of the lake is read; without an expression it is null."""
+    """How a column of the lake is read; without an expression it is NULL."""
 
     field: pa.Field
     expression: str = ""
@@ -57,14 +57,14 @@ def read_planned(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of `lake_table(avro).copy_schema`, with the rules applied.
 
-    SnapshotGoneError: this chunk can no longer be read; a new plan will replace it.
+    Raises SnapshotGoneError if this chunk can no longer be read; a new plan will replace it.
     """
     bounds = Bounds.decode(chunk.bounds)
     catalogue = DatabaseCatalogue(config, source)
     try:
         with _named(source, bounds):
             begin_when_visible(config, source, catalogue, bounds)
-            # from here on nobody can alter the table, until this transaction ends
+            # takes a metadata lock: the table cannot be altered until this transaction ends
             catalogue.ask(f"SELECT 1 FROM {bounds.relation} LIMIT 0")
         reads = _plan(config, source, catalogue, bounds, avro, rules)
         yield from _batches(source, catalogue, bounds, reads)
@@ -76,7 +76,7 @@ def _batches(
     source: str, catalogue: DatabaseCatalogue, bounds: Bounds, reads: Sequence[_Read]
 ) -> Iterator[pa.RecordBatch]:
     asked = [read.expression for read in reads if read.expression]
-    # where no column is left, rows are still counted
+    # without any column the rows are still counted
     statement = f"SELECT {', '.join(asked) or 'TRUE'} FROM {bounds.relation} WHERE {bounds.where}"
     columns_of = transpose(max(1, len(asked)))
     schema = pa.schema([read.field for read in reads])
@@ -107,7 +107,7 @@ def _built(
         try:
             arrays.append(read.build(next(given)))
         except (CodecError, pa.ArrowException, ValueError, ArithmeticError, IndexError) as error:
-            # the value itself stays out of the message
+            # the message does not contain the value
             what = error.what if isinstance(error, LowwaterError) else "a value that does not fit its type"
             hint = error.hint if isinstance(error, LowwaterError) else None
             raise CodecError(
@@ -117,18 +117,18 @@ def _built(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-# -- what is asked for ----------------------------------------------------------------------------------------
+# -- the query ------------------------------------------------------------------------------------------------
 
 
 def _plan(
     config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, bounds: Bounds, avro: str, rules: ColumnRules
 ) -> list[_Read]:
-    """One for each column of the lake."""
+    """Return how to read each column of the lake. Raises SnapshotGoneError if the table has changed."""
     about = json.loads(avro)["lowwater"]
     where = f"{bounds.namespace}.{bounds.table}"
     found = catalogue.find(bounds.namespace, bounds.table)
     if found is None:
-        raise _changed(f"{where} is gone")
+        raise _changed(f"{where} was dropped")
     decoders, wanted = Decoders(catalogue), wanted_of(config)
     columns = [text_column(wire, where, decoders, wanted) for wire in found.map.columns]
     key = tuple(name for name in about["key"] if any(name == column.wire.name for column in columns))
@@ -139,26 +139,26 @@ def _plan(
     for column, (name, type_) in zip(lake_table(avro).columns, _avro_columns(avro), strict=True):
         one = shown.get(name)
         if one is None:
-            # dropped since: where nothing else changed, that is no reason for a new copy, and it is null from then on
+            # a column dropped since planning is read as NULL: it alone does not require a new copy
             if name in about["key"]:
-                raise _changed(f"{where}.{name} is gone, which was part of the key")
+                raise _changed(f"{where}.{name}, a column of the key, was dropped")
             reads.append(_Read(column.field))
             continue
         if avro_type(one.column.type) != type_:
-            raise _changed(f"{where}.{name} has another type than it was planned with")
+            raise _changed(f"{where}.{name} has another type than when it was planned")
         mask = (rules.mask or {}).get(f"{where}.{name}")
         reads.append(_read(column.field, columns[one.place], one.change, mask))
     return reads
 
 
 def _avro_columns(avro: str) -> list[tuple[str, Any]]:
-    """Real names, and types without the null."""
+    """Return the columns' original names, and their types without null."""
     row = next(field for field in json.loads(avro)["fields"] if field["name"] == "before")["type"][1]
     return [(field.get("lowwater_column", field["name"]), field["type"][1]) for field in row["fields"]]
 
 
 def _changed(what: str) -> SnapshotGoneError:
-    return SnapshotGoneError(f"{what}: the table has changed since the copy was planned", hint="a new plan comes")
+    return SnapshotGoneError(f"{what}: the table has changed since the copy was planned", hint="it is planned again")
 
 
 def _read(field: pa.Field, column: TextColumn, change: Callable[[Any], Any] | None, mask: Mask | None) -> _Read:
@@ -184,7 +184,7 @@ def _direct(values: list[bytes | None], type_: pa.DataType) -> pa.Array:
     if pa.types.is_float32(type_):
         return text.cast(pa.float64()).cast(type_)
     if pa.types.is_timestamp(type_) and type_.tz is not None:
-        # the session is in UTC
+        # the session's time zone is UTC
         return text.cast(pa.timestamp("us")).cast(type_)
     return text if pa.types.is_string(type_) else text.cast(type_)
 
@@ -195,7 +195,7 @@ def _whole(values: list[bytes | None], type_: pa.DataType, convert: Callable[[by
     except pa.ArrowInvalid:
         if convert is None:
             raise
-        # one by one, as the stream has it: the error then says what is wrong, and zero dates may be wanted as nulls
+        # value by value, as in the stream, for a precise error, or for zero dates as NULL
         return _by_value(values, type_, convert)
 
 
@@ -205,16 +205,16 @@ def _by_value(values: list[bytes | None], type_: pa.DataType, convert: Callable[
 
 @contextmanager
 def _named(source: str, bounds: Bounds) -> Iterator[None]:
-    """The server's errors by the names that they have here."""
+    """Convert server errors to SnapshotGoneError or SourceError."""
     try:
         yield
     except LowwaterError as error:
         if any(f"({code})" in error.what for code in _GONE):
-            raise SnapshotGoneError(error.what, source=source, hint="a new plan of this table's copy comes") from error
+            raise SnapshotGoneError(error.what, source=source, hint="the table's copy is planned again") from error
         raise
     except MySQLError as error:
         where = f"{bounds.namespace}.{bounds.table}"
         code, text = error_of(error)
         if code in _GONE:
-            raise SnapshotGoneError(f"{where}: {text}", source=source, hint="a new plan of this table comes") from error
+            raise SnapshotGoneError(f"{where}: {text}", source=source, hint="the copy is planned again") from error
         raise as_source_error(error, source, where) from error

@@ -1,7 +1,7 @@
-"""The server's text of values, as a SELECT has it, to the same Python values that the log's bytes become.
+"""Converts the text values of a SELECT to the same Python values as the bytes in the log.
 
-Sessions that read values are in UTC and without a mode that pads (`connect.SESSION`). A FLOAT is asked for with
-`+ 0e0`: by itself the server writes six digits of it.
+Sessions use UTC and an empty sql_mode (`connect.SESSION`). FLOAT columns are selected with `+ 0e0`, because the server
+otherwise returns only six digits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DAY_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A column as a SELECT reads it."""
+    """A column as read by SELECT."""
 
     wire: WireColumn
     type: Type
@@ -41,7 +41,7 @@ class TextColumn:
 
 
 def text_column(wire: WireColumn, where: str, decoders: Decoders, wanted: Wanted) -> TextColumn:
-    """`where`: `namespace.table`. The published type is the log's."""
+    """`where`: `namespace.table`. The published type is the same as for the log."""
     name = f"{where}.{wire.name}"
     type_ = column_code(wire, name, decoders, wanted).type
     convert = None if name in wanted.as_text else _CONVERTS.get(wire.type)
@@ -66,7 +66,7 @@ def timestamp(v: bytes) -> int:
 
 @lru_cache(maxsize=131_072)
 def _clock_us(v: bytes) -> int:
-    """`HH:MM:SS`, with as many digits of hours as it takes."""
+    """`HH:MM:SS`, where the hours may have more than two digits."""
     hours, minutes, seconds = v.split(b":")
     return ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000
 
@@ -83,7 +83,7 @@ def time(v: bytes) -> int:
 
 
 def labels(v: bytes) -> list[str]:
-    """A label of a set has no comma."""
+    """Split the labels of a SET, which cannot contain commas."""
     return v.decode().split(",") if v else []
 
 

@@ -1,8 +1,8 @@
-"""Copies without a snapshot: what is planned, and how a reader waits until it can see what the log has.
+"""Plans copies without a common snapshot.
 
-A server writes a transaction to its log before others can see it. So a stream may have read what a SELECT does not show
-yet, and a copy that began with such a SELECT would lack it for ever. A chunk therefore carries the place up to which
-the stream had read when it was planned, and its reader waits until all before that place can be seen.
+A server writes a transaction to its log before it is visible. The stream may therefore have read a transaction that a
+SELECT does not show yet, and a copy made by that SELECT would permanently lack it. A chunk therefore contains the
+position up to which the stream had read at planning, and its reader waits until everything before it is visible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lowwater_extractor.sources.mysql.snapshot.chunks import Bounds, Key
 from lowwater_extractor.sources.mysql.wire import table_map as tm
 from lowwater_extractor.sources.mysql.wire.charsets import Decoders
 
-#: one look along an index may take a second; the stream goes on in between
+#: time limit of one `plan` call: one step along an index may take a second, and the stream continues in between
 STEP_SECONDS = 0.3
 _KEEP_SECONDS = 5.0
 
@@ -33,8 +33,8 @@ _ROWS = "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %
 
 
 class RangesView:
-    """`read_to`: how far the stream has read now; None where there is none. `is_due`: whether a table may be planned
-    now; one that may not is asked for again."""
+    """`read_to`: returns the position that the stream has read to; None without a stream. `is_due`: whether a table may
+    be planned now; otherwise it is checked again later."""
 
     def __init__(
         self, config: MysqlConfig, source: str, tables: Sequence[str], read_to: Callable[[], Place | None],
@@ -48,13 +48,13 @@ class RangesView:
         self._catalogue = DatabaseCatalogue(config, source)
         self._planning: Iterator[list[Key] | None] | None = None
         self._current: CatalogueTable | None = None
-        #: as they were planned
+        #: definitions at planning
         self._shapes: dict[str, CatalogueTable] = {}
         self._kept_at = time.monotonic()
         if config.has_log and not self._catalogue.server.has_whole_rows:
             self._catalogue.close()
             raise StartRefusedError(
-                f"copies need whole rows in the log, and binlog_row_image is "
+                f"copies need whole rows in the log, but binlog_row_image is "
                 f"{self._catalogue.server.get('binlog_row_image')}",
                 source=source, hint="SET GLOBAL binlog_row_image = FULL; or copy_tables: false",
             )  # fmt: skip
@@ -73,7 +73,7 @@ class RangesView:
         return found
 
     def _take_due(self) -> bool:
-        """The next one that may be planned now, in front of those that may not."""
+        """Move the first table that may be planned now to the front; return False if there is none."""
         name = next((name for name in self._left if self._is_due(name)), None)
         if name is None:
             return False
@@ -86,7 +86,7 @@ class RangesView:
         if self._planning is None:
             self._current = self._catalogue.find(namespace, table)
             if self._current is None or not self._current.key:
-                # dropped since, or without a key now: the others are copied all the same
+                # dropped, or without a key now: return no chunks, so that the other tables are copied
                 return PlannedTable(TableSchema(self._source, namespace, table, 0, (), ()), None, [])
             self._planning = self._cuts(self._current)
         cuts = next(self._planning)
@@ -94,7 +94,7 @@ class RangesView:
             return None
         assert self._current is not None
         self._shapes[name] = self._current
-        # asked last: the mark that the copy begins at is not above this
+        # read last, so that the mark at which the copy starts is not above this position
         at = self._read_to() or Place("", 0)
         whole = Bounds(
             namespace, table, self._current.key, gtids=at.gtids, file=at.file, position=at.position
@@ -104,14 +104,14 @@ class RangesView:
         return PlannedTable(schema, None, [(chunk.bounds.encode(), chunk.rows_estimate) for chunk in planned])
 
     def _rows(self, table: CatalogueTable) -> int:
-        """The server's estimate."""
+        """Return the server's estimate of the number of rows."""
         rows = self._catalogue.ask(_ROWS, table.map.namespace, table.map.table)
         return int(rows[0][0] or 0) if rows else 0
 
-    # -- where a table is cut ----------------------------------------------------------------------------
+    # -- chunk boundaries --------------------------------------------------------------------------------
 
     def _cuts(self, table: CatalogueTable) -> Iterator[list[Key] | None]:
-        """The cuts, at the end; None before that, each time that one more is found."""
+        """Yield None after each step, and finally the first keys of all chunks except the first."""
         columns = [table.map.columns[i] for i in table.map.key]
         letters = [chunks.key_letter(column) for column in columns]
         rows = self._rows(table)
@@ -144,10 +144,10 @@ class RangesView:
             cuts.append(after)
             yield None
 
-    # -- meanwhile ---------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------------
 
     def keep(self, tables: Sequence[str]) -> list[str]:
-        """Those that were altered since: their columns are others, or they are gone."""
+        """Return the tables that were altered or dropped since planning."""
         now = time.monotonic()
         if now - self._kept_at < _KEEP_SECONDS:
             return []

@@ -1,4 +1,4 @@
-"""A reader waits until it can see all that a place in the log covers. See `view.py` for why."""
+"""Waits until all transactions up to a log position are visible to a reader. See `view.py` for the reason."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from lowwater_extractor.sources.mysql.position import Place
 from lowwater_extractor.sources.mysql.snapshot.chunks import Bounds
 from lowwater_extractor.sources.mysql.wire.gtid import GtidSet
 
-#: more than a tenth of a second: InnoDB shows who writes from a cache that it makes anew only once nobody has looked
-#: at it for so long, so whoever asks more often sees the first answer for ever
+#: more than 0.1 s: INNODB_TRX is answered from a cache that InnoDB refreshes only if it was not read for that long.
+#: More frequent queries would return the first result forever
 _PAUSE_SECONDS = 0.15
-#: numbers of transactions that have written nothing are above this
+#: transactions that have written nothing have ids above this
 WRITERS = "SELECT trx_id FROM information_schema.INNODB_TRX WHERE trx_id < 281474976710656"
-#: a transaction of MariaDB that sees the server's state at this place of its log, and nothing above it
+#: in MariaDB the snapshot is consistent with a binary log position
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
-#: without it a snapshot is none
+#: required by WITH CONSISTENT SNAPSHOT
 REPEATABLE = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 _SNAPSHOT_AT = "SHOW STATUS WHERE Variable_name IN ('Binlog_snapshot_file', 'Binlog_snapshot_position')"
 
 
 def begin_when_visible(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, bounds: Bounds) -> None:
-    """Leaves the catalogue's connection in a transaction that sees everything up to the bounds' place."""
+    """Start a transaction on the catalogue's connection that sees everything up to the bounds' position.
+
+    Raises SourceLostError after `visible_seconds_max`.
+    """
     catalogue.ask(REPEATABLE)
     deadline = time.monotonic() + config.visible_seconds_max
     if not catalogue.server.is_mariadb:
@@ -39,11 +42,11 @@ def begin_when_visible(config: MysqlConfig, source: str, catalogue: DatabaseCata
         if not bounds.file or _snapshot_place(catalogue).order >= Place(bounds.file, bounds.position).order:
             return
         catalogue.ask("ROLLBACK")
-        _pause(source, deadline, f"the log's place {bounds.file}:{bounds.position}")
+        _pause(source, deadline, f"the log position {bounds.file}:{bounds.position}")
 
 
 def _wait_for_gtids(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue, gtids: str) -> None:
-    """A server counts a transaction as executed once others can see it."""
+    """Wait until gtid_executed contains the GTIDs: the server adds a GTID once the transaction is visible."""
     deadline = time.monotonic() + config.visible_seconds_max
     wanted = GtidSet.parse(gtids)
     while True:
@@ -54,7 +57,7 @@ def _wait_for_gtids(config: MysqlConfig, source: str, catalogue: DatabaseCatalog
 
 
 def _wait_for_writers(source: str, catalogue: DatabaseCatalogue, deadline: float) -> None:
-    """Whoever is in the log and cannot be seen yet is among those that are writing now: they are waited for."""
+    """Wait for all active write transactions: logged transactions that are not visible yet are among them."""
     left = {row[0] for row in catalogue.ask(WRITERS)}
     while left:
         _pause(source, deadline, f"{len(left)} transactions that were writing")
@@ -64,7 +67,7 @@ def _wait_for_writers(source: str, catalogue: DatabaseCatalogue, deadline: float
 def _snapshot_place(catalogue: DatabaseCatalogue) -> Place:
     found = {name.lower(): value for name, value in catalogue.ask(_SNAPSHOT_AT)}
     if "binlog_snapshot_file" not in found:
-        raise SourceError("the server does not say where in its log a snapshot is", hint="is log_bin on?")
+        raise SourceError("the server does not report the log position of a snapshot", hint="is log_bin on?")
     return Place(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
 
 
@@ -72,6 +75,6 @@ def _pause(source: str, deadline: float, what: str) -> None:
     if time.monotonic() > deadline:
         raise SourceLostError(
             f"{what}: not visible yet", source=source,
-            hint="a long transaction, or a replica that does not answer, holds them back; it is tried again",
+            hint="a long transaction, or a replica that does not answer, delays them; it is tried again",
         )  # fmt: skip
     time.sleep(_PAUSE_SECONDS)

@@ -1,7 +1,7 @@
-"""Values of the log's rows to the Python values that the encoder takes.
+"""Converts values in rows of the log to the Python values that the encoder takes.
 
-A date of zeros (`0000-00-00`, `2026-00-10`) is no day: where a column may hold such, it is captured `as_text`, or as
-null where the operator says so.
+Zero dates (`0000-00-00`, `2026-00-10`) are not valid dates: a column that contains them must be captured `as_text`, or
+with `zero_dates: null`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ Convert = Callable[[bytes], Any]
 
 _DAY_US = 86_400_000_000
 _EPOCH_DAYS = 719_468
-#: bytes of 0 … 9 digits of a decimal
+#: bytes for 0 … 9 digits of a decimal
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _DATETIME_OFFSET = 0x80_0000_0000
 
 _YEAR_MAX = 9999
 _MONTH_DAYS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
-ZERO_DATE_HINT = "capture the column `as_text`; or set zero_dates: null to have null in its place"
+ZERO_DATE_HINT = "capture the column `as_text`; or set zero_dates: null to capture it as null"
 
 
 def zero_date() -> CodecError:
-    return ZeroDateError("a date that is no day: 0000-00-00, or one like it", hint=ZERO_DATE_HINT)
+    return ZeroDateError("an invalid date, such as 0000-00-00", hint=ZERO_DATE_HINT)
 
 
 def _no_time() -> CodecError:
-    return CodecError("bytes that are no date or time", hint="report it with the server's version")
+    return CodecError("bytes that are not a date or time", hint="report it with the server's version")
 
 
 def _is_leap(year: int) -> bool:
@@ -40,14 +40,14 @@ def _is_leap(year: int) -> bool:
 
 
 class ZeroDateError(CodecError):
-    """It can be told from other values that do not fit: an operator may want null for it."""
+    """An invalid date. A type of its own, because `zero_dates: null` applies only to it."""
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Days since 1970 in the proleptic Gregorian calendar."""
+    """Return days since 1970-01-01 in the proleptic Gregorian calendar. Raises ZeroDateError for an invalid date."""
     if year > _YEAR_MAX or month > 12:
         raise _no_time()
-    # 31 February can be stored, too, where the server is told to allow it
+    # with ALLOW_INVALID_DATES the server stores 31 February, too
     if not month or not day or day > _MONTH_DAYS[month] + (month == 2 and _is_leap(year)):
         raise zero_date()
     year -= month <= 2
@@ -57,7 +57,7 @@ def days_of(year: int, month: int, day: int) -> int:
 
 
 def null_if_zero(convert: Convert) -> Convert:
-    """As an operator has asked for it (`zero_dates: null`)."""
+    """Return `convert`, but with None for invalid dates (`zero_dates: null`)."""
 
     def converted(v: bytes) -> Any:
         try:
@@ -85,13 +85,13 @@ def date_text(v: bytes) -> str:
 
 @lru_cache(maxsize=65_536)
 def _day_us(days: int) -> int:
-    """Of what a datetime has in front of its clock: (year · 13 + month) · 32 + day."""
+    """Return microseconds of the date part of a datetime: (year · 13 + month) · 32 + day."""
     year, month = divmod(days >> 5, 13)
     return days_of(year, month, days & 31) * _DAY_US
 
 
 def datetime(fraction: int) -> Convert:
-    """Five bytes and those of the fraction, big-endian."""
+    """Five bytes and the bytes of the fraction, big-endian."""
     shift, factor = 8 * _fraction_bytes(fraction), _fraction_factor(fraction)
     mask, offset = (1 << shift) - 1, _DATETIME_OFFSET << shift
 
@@ -137,7 +137,7 @@ def timestamp(fraction: int) -> Convert:
 
 
 def timestamp_text(fraction: int) -> Convert:
-    """In UTC, as the session of a copy has it."""
+    """In UTC, as in the session of a copy."""
     shift, factor = 8 * _fraction_bytes(fraction), _fraction_factor(fraction)
 
     def convert(v: bytes) -> str:
@@ -164,7 +164,7 @@ def date_of(days: int) -> tuple[int, int, int]:
 
 
 def time(fraction: int) -> Convert:
-    """Three bytes and those of the fraction: a length of time, which may be negative, and longer than a day."""
+    """Three bytes and the bytes of the fraction: a duration, which may be negative and longer than a day."""
     shift, factor = 8 * _fraction_bytes(fraction), _fraction_factor(fraction)
     mask, offset = (1 << shift) - 1, 0x80_0000 << shift
 
@@ -204,7 +204,7 @@ def _fraction_bytes(digits: int) -> int:
 
 
 def _fraction_factor(digits: int) -> int:
-    """Of what a fraction is counted in, in microseconds."""
+    """Return the unit of a fraction, in microseconds."""
     return (1, 10_000, 100, 1)[_fraction_bytes(digits)]
 
 
@@ -216,7 +216,7 @@ def year(v: int) -> int:
     return v + 1900 if v else 0
 
 
-# -- as tables of servers before 5.6 still have them -------------------------------------------------------
+# -- formats of servers before 5.6 -------------------------------------------------------------------------
 
 
 def old_datetime(v: bytes) -> int:
@@ -248,7 +248,7 @@ def decimal_size(precision: int, scale: int) -> int:
 
 
 def decimal(precision: int, scale: int) -> Convert:
-    """Groups of nine digits in four bytes, big-endian; the first bit is set for positive ones, which sorts."""
+    """Groups of nine digits in four bytes, big-endian; the first bit is set for positive numbers, for sorting."""
     whole = precision - scale
     sizes = [(_DIGIT_BYTES[whole % 9], whole % 9)] if whole % 9 else []
     sizes += [(4, 9)] * (whole // 9 + scale // 9)
@@ -298,10 +298,10 @@ def labels_of_set(labels: list[str]) -> Convert:
 
 
 def label_of_enum(labels: list[str]) -> Callable[[int], str]:
-    """0 is what a value became that was none of them: the empty text."""
+    """0 is the empty text that the server stores for an invalid value."""
     return ["", *labels].__getitem__
 
 
 def padded(size: int) -> Convert:
-    """The log leaves out the zeros at the end of a BINARY(n)."""
+    """Restore the trailing zeros of a BINARY(n), which the log omits."""
     return lambda v: v.ljust(size, b"\x00")

@@ -1,7 +1,7 @@
-"""Text in the log has its column's character set; published text is UTF-8.
+"""Converts text from the character set of its column to UTF-8.
 
-What a byte means in a set of one byte a character is asked of the server itself, so that the log and a copy (which the
-server converts) cannot differ. Sets of several bytes are decoded here.
+The characters of single-byte character sets are queried from the server, so that the log and a copy (which the server
+converts) cannot differ. Multi-byte character sets are decoded with Python's codecs.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _WIDE = {
     "gb18030": "gb18030",
     "big5": "big5",
 }
-#: where the server means other letters than the codec does: found by comparing all of them
+#: characters that the server maps differently than the codec, found by comparing all of them
 _MENDED: dict[str, dict[int, int]] = {
     "sjis": {0xFF3C: 0x5C, 0xFFE0: 0xA2, 0xFFE1: 0xA3, 0xFFE2: 0xAC, 0x2225: 0x2016, 0xFF0D: 0x2212, 0xFF5E: 0x301C},
     "eucjpms": {0x2016: 0x2225, 0x2212: 0xFF0D, 0x301C: 0xFF5E, 0xA2: 0xFFE0, 0xA3: 0xFFE1, 0xAC: 0xFFE2, 0xA6: 0xFFE4},
     "gb18030": {0xE7C7: 0x1E3F, 0x1E3F: 0xE7C7},
 }
-#: what the codec makes of bytes that are no letters of the set
+#: results of the codec for bytes that are not valid in the character set
 _NO_LETTERS = {name: frozenset("\x80\uf8f0\uf8f1\uf8f2\uf8f3") for name in ("sjis", "cp932")}
 
 
 def check_utf8(v: bytes) -> None:
-    """Raises where text is none: MariaDB takes half letters (surrogates), which nobody else can read."""
+    """Raise CodecError for invalid UTF-8: MariaDB accepts surrogates, which other readers cannot decode."""
     try:
         v.decode()
     except UnicodeDecodeError as error:
@@ -49,9 +49,9 @@ def check_utf8(v: bytes) -> None:
 
 
 def no_utf8() -> CodecError:
-    """The value itself stays out of the message."""
+    """The message does not contain the value."""
     return CodecError(
-        "bytes that are no text in UTF-8", hint="fix the row's text, or make the column binary; then reset the position"
+        "bytes that are not valid UTF-8", hint="fix the row's text, or make the column binary; then reset the position"
     )
 
 
@@ -59,12 +59,12 @@ class Charsets(Protocol):
     def charset(self, collation: int) -> str: ...
 
     def letters(self, charset: str) -> list[str]:
-        """What each of 256 bytes is, in a set of one byte a character."""
+        """Return the characters of all 256 bytes in a single-byte character set; empty for others."""
         ...
 
 
 class Decoders:
-    """One for each character set: from its bytes to UTF-8, or None where that is the same."""
+    """Decoders by character set, from its bytes to text; None if no conversion is needed."""
 
     def __init__(self, charsets: Charsets) -> None:
         self._charsets = charsets
@@ -91,7 +91,7 @@ class Decoders:
         letters = self._charsets.letters(charset)
         if len(letters) != 256:
             raise LogUnknownError(
-                f"the character set {charset} is not known",
+                f"the character set {charset} is not supported",
                 hint="convert the column (ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4), and report it",
             )
         return _narrow(letters)
@@ -101,7 +101,7 @@ def _narrow(letters: list[str]) -> Convert:
     table = "".join(letters)
 
     def convert(v: bytes) -> str:
-        # latin-1 makes a letter of each byte's number, which is then looked up
+        # latin-1 maps each byte to the character with its number, which is then translated
         return v.decode("latin-1").translate(table_of)
 
     table_of = {number: letter for number, letter in enumerate(table) if ord(letter) != number}
@@ -121,9 +121,9 @@ def _wide(charset: str, codec: str) -> Callable[[bytes], str]:
         return found.translate(mended)
 
     def refused() -> CodecError:
-        """The value itself stays out of the message."""
+        """The message does not contain the value."""
         return CodecError(
-            f"bytes that are no text in {charset}",
+            f"bytes that are not valid {charset}",
             hint="convert the column (ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4)",
         )
 

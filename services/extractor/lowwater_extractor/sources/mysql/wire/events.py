@@ -1,6 +1,6 @@
-"""Events of the binary log, taken apart. Pure: an event is bytes with a header of 19, without its checksum.
+"""Parses events of the binary log. An event is bytes with a header of 19 bytes, without its checksum.
 
-Rows and table maps, which are nearly all of a log, have modules of their own.
+Rows and table maps are parsed in `row_code.py` and `table_map.py`.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ WRITE_ROWS_1, UPDATE_ROWS_1, DELETE_ROWS_1, INCIDENT, HEARTBEAT = 23, 24, 25, 26
 IGNORABLE, ROWS_QUERY, WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS = 28, 29, 30, 31, 32
 GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE, XA_PREPARE = 33, 34, 35, 36, 37, 38
 PARTIAL_UPDATE_ROWS, TRANSACTION_PAYLOAD, HEARTBEAT_2, GTID_TAGGED = 39, 40, 41, 42
-# MariaDB's own
+# MariaDB only
 ANNOTATE_ROWS, BINLOG_CHECKPOINT, MARIA_GTID, MARIA_GTID_LIST, START_ENCRYPTION = 160, 161, 162, 163, 164
 QUERY_COMPRESSED = 165
 _COMPRESSED_ROWS = {166: WRITE_ROWS_1, 167: UPDATE_ROWS_1, 168: DELETE_ROWS_1, 169: WRITE_ROWS, 170: UPDATE_ROWS,
                     171: DELETE_ROWS}  # fmt: skip
 
-#: say nothing about rows. An INTVAR and its like belong to a statement, which is refused by itself
+#: events that do not affect rows. INTVAR, RAND and USER_VAR belong to a row-changing statement, which is refused
 PASSED_OVER = frozenset(
     (STOP, INTVAR, RAND, USER_VAR, IGNORABLE, ROWS_QUERY, PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE,
      ANNOTATE_ROWS, BINLOG_CHECKPOINT, MARIA_GTID_LIST, START_ENCRYPTION)
 )  # fmt: skip
 COMPRESSED = frozenset((QUERY_COMPRESSED, *_COMPRESSED_ROWS))
 
-# settings of a session that come with a statement
+# session settings of a statement
 _SQL_MODE, _OLD_CATALOGUE, _CHARSET, _TIME_ZONE, _CATALOGUE = 1, 2, 4, 5, 6
 _VARIABLE_BYTES = {0: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1,
                    20: 1, 128: 3, 129: 8}  # fmt: skip
 
-# how a transaction is compressed
+# compression of a transaction
 _ZSTD, _NOT_COMPRESSED = 0, 255
-#: of a compressed transaction, at once
+#: bytes that are unpacked at once
 _UNPACK_BYTES = 1 << 20
 
 ARTIFICIAL = 0x20
 _IGNORABLE_FLAG = 0x80
-# of MariaDB's GTIDs
+# flags of MariaDB GTID events
 _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128
-# of the byte behind them
+# flags of their second flags byte
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
 
 _U32 = struct.Struct("<I").unpack_from
@@ -68,30 +68,30 @@ class Header(NamedTuple):
 
 
 class Gtid(NamedTuple):
-    #: empty of an anonymous one
+    #: empty for an anonymous transaction
     gtid: str
     commit_ts_us: int
-    #: the next statement is all of it
+    #: the group consists of the next statement
     is_standalone: bool = False
-    #: MariaDB needs no BEGIN behind it
+    #: MariaDB writes no BEGIN after it
     is_begun: bool = False
     is_xa: bool = False
-    #: MariaDB's log may have the start of an ALTER, and its end if it has failed: neither does anything to a table
+    #: MariaDB: the start or rollback of a two-phase ALTER, which does not change a table
     is_idle: bool = False
 
 
 class Query(NamedTuple):
     namespace: str
     text: bytes
-    #: settings of the session that ran it, packed
+    #: packed session settings
     variables: bytes = b""
 
 
 class Session(NamedTuple):
-    """What a statement's meaning depends on."""
+    """Session settings that a statement's meaning depends on."""
 
     sql_mode: int = 0
-    #: of the statement's text; 0: not said
+    #: of the statement's text; 0: unknown
     collation: int = 0
 
 
@@ -107,7 +107,7 @@ class Prepared(NamedTuple):
 
 class Format(NamedTuple):
     server_version: str
-    #: when the file was begun
+    #: creation time of the file
     made: int
     has_checksums: bool
 
@@ -121,24 +121,24 @@ def is_ignorable(e: bytes) -> bool:
 
 
 def has_checksum(e: bytes) -> bool:
-    """Whether its last four bytes are the checksum of all before them."""
+    """Whether the last four bytes are the checksum of the bytes before them."""
     return len(e) >= HEADER + CHECKSUM_BYTES and zlib.crc32(e[:-4]) == _U32(e, len(e) - 4)[0]
 
 
 def unknown(e: bytes, position: str) -> LogUnknownError:
     return LogUnknownError(
-        f"an event of kind {e[4]}, which is not known: {e[:64].hex(' ')}", position=position,
-        hint="report it with the server's version; nothing behind this was captured",
+        f"an event of unknown kind {e[4]}: {e[:64].hex(' ')}", position=position,
+        hint="report it with the server's version; nothing after this was captured",
     )  # fmt: skip
 
 
 def format_description(e: bytes) -> Format:
-    """With its checksum, which it has in any case."""
+    """Parse a FORMAT_DESCRIPTION event, including its checksum, which is always present."""
     version, text = struct.unpack_from("<H50s", e, HEADER)
     if version != 4 or e[HEADER + 56] != HEADER:
         raise LogUnknownError(f"a binary log of version {version}", hint="MySQL 8 and MariaDB 10.6 or later write 4")
     if e[HEADER + 57 + TABLE_MAP - 1] != 8:
-        raise LogUnknownError("a binary log with short table numbers", hint="it is of a server before MySQL 5.1")
+        raise LogUnknownError("a binary log with short table numbers", hint="its server is older than MySQL 5.1")
     algorithm = e[-5]
     if algorithm not in (0, 1):
         raise LogUnknownError(f"a checksum of kind {algorithm}", hint="SET GLOBAL binlog_checksum = CRC32")
@@ -150,11 +150,11 @@ def rotate(e: bytes) -> Rotate:
 
 
 def gtid(e: bytes) -> Gtid:
-    """Of MySQL 8: the time of the commit on this server, in microseconds, behind the numbers for parallel replicas."""
+    """Parse a GTID event of MySQL 8. The commit time on this server, in microseconds, follows the logical clock."""
     sid, number = uuid.UUID(bytes=e[HEADER + 1 : HEADER + 17]), struct.unpack_from("<q", e, HEADER + 17)[0]
     at = HEADER + 42
     if len(e) >= at + 7:
-        # the highest bit says that the time of the first commit, on another server, follows
+        # the highest bit means that the original commit time follows
         commit_ts_us = int.from_bytes(e[at : at + 7], "little") & (1 << 55) - 1
     else:
         commit_ts_us = header(e).timestamp * 1_000_000
@@ -162,13 +162,13 @@ def gtid(e: bytes) -> Gtid:
 
 
 def tagged_gtid(e: bytes) -> Gtid:
-    """Of MySQL 8.3 and later: numbers of variable length, each field with its own number in front."""
+    """Parse a tagged GTID event of MySQL 8.3 and later: fields of variable length, each preceded by its number."""
     sid, number, tag, commit_ts_us = b"", 0, b"", header(e).timestamp * 1_000_000
     version, at = _variable(e, HEADER)
     size, at = _variable(e, at)
     _, at = _variable(e, at)
     if version != 1 or size != len(e) - HEADER:
-        raise LogUnknownError(f"a GTID with a tag in a form that is not known: {e[:64].hex(' ')}")
+        raise LogUnknownError(f"a tagged GTID in an unknown format: {e[:64].hex(' ')}")
     while at < len(e):
         field, at = _variable(e, at)
         if field == 1:
@@ -182,19 +182,19 @@ def tagged_gtid(e: bytes) -> Gtid:
             tag, at = e[at : at + length], at + length
         elif field <= 11:
             value, at = _variable(e, at)
-            # numbers that may be negative have their sign in the lowest bit
+            # signed numbers have their sign in the lowest bit
             number = value >> 1 if field == 2 else number
             commit_ts_us = value if field == 6 else commit_ts_us
         else:
-            # it may be ignored, and nothing that is needed comes after it
+            # later fields are optional and not needed
             break
     if len(sid) != 16 or number < 1 or not tag:
-        raise LogUnknownError(f"a GTID with a tag in a form that is not known: {e[:64].hex(' ')}")
+        raise LogUnknownError(f"a tagged GTID in an unknown format: {e[:64].hex(' ')}")
     return Gtid(f"{uuid.UUID(bytes=sid)}:{tag.decode()}:{number}", commit_ts_us)
 
 
 def _variable(e: bytes, at: int) -> tuple[int, int]:
-    """The lowest bits that are set say how many bytes follow the first one."""
+    """Read a number of variable length: the count of trailing one bits is the number of bytes after the first."""
     first, more = e[at], 0
     while more < 8 and first >> more & 1:
         more += 1
@@ -204,7 +204,7 @@ def _variable(e: bytes, at: int) -> tuple[int, int]:
 
 
 def maria_gtid(e: bytes) -> Gtid:
-    """Seconds are all that MariaDB's log has of a commit's time."""
+    """Parse a MariaDB GTID event. The log has the commit time in seconds only."""
     head = header(e)
     number, domain, flags = struct.unpack_from("<QIB", e, HEADER)
     is_standalone = bool(flags & _STANDALONE)
@@ -228,7 +228,7 @@ def query(e: bytes) -> Query:
 
 
 def session(variables: bytes) -> Session:
-    """They have numbers, in no promised order; those that are needed come before any that is not known."""
+    """Parse session settings. Their order is not defined, but servers write the needed ones before unknown ones."""
     sql_mode = collation = at = 0
     while at < len(variables):
         kind = variables[at]
@@ -256,11 +256,11 @@ def prepared(e: bytes) -> Prepared:
     return Prepared(Xid(format_, data[:size], data[size : size + branch]), is_one_phase)
 
 
-# -- compressed ones ---------------------------------------------------------------------------------------
+# -- compressed events -------------------------------------------------------------------------------------
 
 
 def uncompressed(e: bytes) -> bytes:
-    """MariaDB's compressed events, as the event that they stand for."""
+    """Return the uncompressed event of a MariaDB compressed event."""
     kind = e[4]
     if kind == QUERY_COMPRESSED:
         names, variables = e[HEADER + 8], struct.unpack_from("<H", e, HEADER + 11)[0]
@@ -276,26 +276,26 @@ def uncompressed(e: bytes) -> bytes:
 
 
 def _inflated(e: bytes, at: int) -> bytes:
-    """A byte that says how, the size in as many bytes as that one says, zlib."""
+    """Uncompress: a byte with the method and the size of the length, the length, zlib data."""
     how = e[at]
     if how & 0x80 == 0 or how >> 4 & 7:
-        raise LogUnknownError(f"compressed by a method that is not known: {how}", hint="report it with the version")
+        raise LogUnknownError(f"an unknown compression method: {how}", hint="report it with the version")
     behind = at + 1 + (how & 7)
     size = int.from_bytes(e[at + 1 : behind], "big")
-    # no more than it says is unpacked
+    # limits the output to the stated size
     unpack = zlib.decompressobj()
     try:
         found = unpack.decompress(e[behind:], size + 1)
     except zlib.error as error:
         raise LogCorruptError(f"a compressed event cannot be read: {error}") from error
     if len(found) != size or not unpack.eof:
-        raise LogCorruptError(f"a compressed event does not have the {size} bytes that it says")
+        raise LogCorruptError(f"a compressed event does not have the stated {size} bytes")
     return found
 
 
 def payload(e: bytes) -> Iterator[bytes]:
-    """The events of a MySQL transaction that is compressed as a whole, unpacked one after the other: all of them may be
-    ten thousand times as large. They have no checksums of their own."""
+    """Yield the events of a compressed MySQL transaction, unpacked one by one, because together they may be ten
+    thousand times as large. They have no checksums."""
     at, kind, size = HEADER, 0, -1
     while True:
         field, at = packed(e, at)
@@ -310,7 +310,7 @@ def payload(e: bytes) -> Iterator[bytes]:
     elif kind == _NOT_COMPRESSED:
         parts, size = iter((e[at:],)), len(e) - at
     else:
-        raise LogUnknownError(f"a transaction compressed by a method that is not known: {kind}")
+        raise LogUnknownError(f"a transaction with an unknown compression method: {kind}")
     data = bytearray()
     for part in parts:
         data += part
@@ -330,7 +330,7 @@ def payload(e: bytes) -> Iterator[bytes]:
 
 
 def _unpacked(e: bytes, at: int) -> Iterator[bytes]:
-    # for those servers only that are told to compress
+    # imported here because few servers compress transactions
     import pyarrow as pa
 
     try:

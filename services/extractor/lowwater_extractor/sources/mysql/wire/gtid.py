@@ -1,7 +1,7 @@
-"""Which transactions have been read: GTID sets of MySQL, GTID positions of MariaDB. Decides only, does no I/O.
+"""Sets of transactions that were read: GTID sets of MySQL, GTID positions of MariaDB.
 
-MySQL names a transaction `uuid:number`, and a set may have holes. MariaDB names it `domain-server-number`; inside a
-domain numbers rise, so the last one of each domain says it all.
+A MySQL GTID is `uuid:number`, and a set may have gaps. A MariaDB GTID is `domain-server-number`; numbers increase
+within a domain, so the last one of each domain is sufficient.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lowwater.errors import CodecError
 
 _UUID_LETTERS = 36
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
-#: what a set begins with that has tags: a mark in its first byte and in its last one
+#: first 8 bytes of an encoded set with tags: 1 in the first and in the last byte
 _TAGGED = 1 | 1 << 56
 
 
 class Gtids(Protocol):
-    """What has been read, by the names that the server gave."""
+    """A set of GTIDs that were read."""
 
     def add(self, gtid: str) -> None: ...
 
@@ -37,12 +37,12 @@ def _wrong(text: str) -> CodecError:
 
 
 class GtidSet:
-    """`3e11fa47-…:1-5:11-18,4350f323-…:7`, of MySQL; of 8.3 and later also with tags, `3e11fa47-…:nightly:1-5`."""
+    """MySQL: `3e11fa47-…:1-5:11-18,4350f323-…:7`; since 8.3 also with tags, `3e11fa47-…:nightly:1-5`."""
 
     __slots__ = ("_ranges",)
 
     def __init__(self) -> None:
-        #: server, with its tag if it has one → starts and ends (both included) of its ranges, in order, apart
+        #: server uuid with optional tag → inclusive starts and ends of its ranges, sorted and not adjacent
         self._ranges: dict[str, tuple[list[int], list[int]]] = {}
 
     @classmethod
@@ -55,7 +55,7 @@ class GtidSet:
                 is_open = True
                 for one in (r.strip() for r in ranges):
                     if _TAG.fullmatch(one):
-                        # what comes after a tag has it, up to the next one
+                        # a tag applies to the ranges after it, up to the next tag
                         name, is_open = f"{name[:_UUID_LETTERS]}:{one.lower()}", True
                         continue
                     start, _, end = one.partition("-")
@@ -76,10 +76,10 @@ class GtidSet:
             raise _wrong(f"{start}-{end}")
         starts, ends = self._ranges.setdefault(server, ([], []))
         if ends and ends[-1] + 1 == start:
-            # nearly always the next one
+            # the common case: the next number
             ends[-1] = end
             return
-        # ranges that touch the new one are joined with it
+        # merge ranges that overlap or touch the new one
         first = bisect_right(ends, start - 2)
         last = bisect_right(starts, end + 1)
         if first < last:
@@ -96,7 +96,7 @@ class GtidSet:
         return at >= 0 and ends[at] >= end
 
     def __le__(self, other: GtidSet) -> bool:
-        """Whether the other has all of these."""
+        """Whether `other` contains all of these."""
         return all(
             other._has_range(server, start, end)
             for server, (starts, ends) in self._ranges.items()
@@ -120,7 +120,7 @@ class GtidSet:
         )
 
     def encode(self) -> bytes:
-        """As COM_BINLOG_DUMP_GTID takes it: ends are behind their ranges."""
+        """Encode for COM_BINLOG_DUMP_GTID, with exclusive ends."""
         is_tagged = any(len(server) > _UUID_LETTERS for server in self._ranges)
         count = len(self._ranges)
         parts = [struct.pack("<Q", _TAGGED | count << 8 if is_tagged else count)]
@@ -138,7 +138,7 @@ class _Last(NamedTuple):
 
 
 class GtidPosition:
-    """`0-1-42,7-2-9`, of MariaDB."""
+    """MariaDB: `0-1-42,7-2-9`."""
 
     __slots__ = ("_last",)
 

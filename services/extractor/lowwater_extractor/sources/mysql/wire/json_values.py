@@ -1,7 +1,7 @@
-"""MySQL's binary JSON to the text that the server itself writes for it, so that a copy and the log agree.
+"""Converts MySQL's binary JSON to the same text that the server returns, so that a copy and the log agree.
 
 A document is a tree of offsets: an object has offsets and lengths of its keys, then a type and an offset (or the value
-itself, if it is small) of each member. Offsets are of two bytes, or of four in large ones.
+itself, if it is small) of each member. Offsets have two bytes, or four in large documents.
 """
 
 from __future__ import annotations
@@ -28,32 +28,35 @@ _NUMBERS = {
     _INT64: struct.Struct("<q"),
     _UINT64: struct.Struct("<Q"),
 }
-#: types of the server that an opaque value may have
+#: MySQL types of opaque values
 _DATE, _TIMESTAMP, _DATETIME, _TIME, _DECIMAL = 10, 7, 12, 11, 246
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _TO_ESCAPE = re.compile('["\\\\\x00-\x1f]')
-#: the server writes a double without an exponent up to here
+#: digits up to which the server writes a double without exponent
 _PLAIN_DIGITS = 15
-#: deeper than a document can be
+#: more than the server's limit
 _DEPTH_MAX = 110
 
 
 def json_text(v: bytes) -> str:
-    """An empty value is the null that an old server wrote for a column that is not null."""
+    """Return the text of a document. An empty value, written by old servers for a NOT NULL column, is null.
+
+    Raises CodecError if the document is invalid.
+    """
     if not v:
         return "null"
     try:
         return _value(v[0], v, 1, 0)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise CodecError(
-            "binary JSON that is cut off, or is none", hint="report it with the server's version"
+            "binary JSON that is truncated or malformed", hint="report it with the server's version"
         ) from error
 
 
 def _value(kind: int, v: bytes, at: int, depth: int) -> str:
     if depth > _DEPTH_MAX:
-        raise CodecError("binary JSON that is nested too deep", hint="report it with the server's version")
+        raise CodecError("binary JSON that is nested too deeply", hint="report it with the server's version")
     if kind in (_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY):
         return _container(kind, v, at, depth)
     if kind == _LITERAL:
@@ -84,7 +87,7 @@ def _slice(v: bytes, at: int, size: int) -> bytes:
 
 
 def _length(v: bytes, at: int) -> tuple[int, int]:
-    """Seven bits a byte, the lowest first."""
+    """Read a length of seven bits per byte, lowest first; return it and the offset after it."""
     n = shift = 0
     while True:
         byte = v[at]
@@ -121,7 +124,7 @@ def _container(kind: int, v: bytes, start: int, depth: int) -> str:
 
 def _member(v: bytes, start: int, at: int, width: int, number: Callable[..., tuple[int]], depth: int) -> str:
     kind = v[at]
-    # what fits into the place of the offset is there itself
+    # small values are stored in place of the offset
     is_inline = kind in (_LITERAL, _INT16, _UINT16) or (width == 4 and kind in (_INT32, _UINT32))
     if is_inline:
         return _value(kind, v, at + 1, depth + 1)
@@ -134,19 +137,19 @@ def quoted(text: str) -> str:
 
 
 def double_text(x: float) -> str:
-    """The shortest digits that give the number back, as the server lays them out."""
+    """Return the shortest digits that represent the number exactly, in the server's format."""
     if not math.isfinite(x):
         raise CodecError("a double in JSON that is not finite", hint="report it with the server's version")
     digits, _, exponent = repr(abs(x)).partition("e")
     whole, _, fraction = digits.partition(".")
-    # digits without the point, and where it stands
+    # digits without the decimal point, and its position
     bare = (whole + fraction).lstrip("0")
     point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(bare))
     bare = bare.rstrip("0")
     sign = "-" if math.copysign(1.0, x) < 0 else ""
     if not bare:
         return f"{sign}0.0"
-    # a number with digits behind the point is written out, however large it is
+    # a number with fractional digits is written without exponent, however large it is
     if point <= -_PLAIN_DIGITS or point > max(_PLAIN_DIGITS, len(bare) - 1):
         mantissa = bare[0] + (f".{bare[1:]}" if len(bare) > 1 else "")
         return f"{sign}{mantissa}e{point - 1}"
@@ -166,7 +169,7 @@ def _opaque(kind: int, v: bytes) -> str:
 
 
 def _temporal(kind: int, packed: int) -> str:
-    """As the server packs times in memory: 24 bits of microseconds below the clock, and that below the days."""
+    """Return the text of a packed time: from the lowest bits, 24 bits of microseconds, time of day, date."""
     size = abs(packed)
     micros, whole = size & 0xFFFFFF, size >> 24
     fraction = bv.fraction_text(micros, 6)

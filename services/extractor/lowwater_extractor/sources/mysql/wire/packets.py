@@ -1,7 +1,7 @@
-"""The wire: packets of a connection, many at once. Nothing here waits but where it says so.
+"""Reads the packets of a connection in bulk. Nothing here blocks except `wait`.
 
-The driver makes the connection (handshake, passwords, TLS); what comes in bulk is then read from its socket here, for
-the driver reads packet by packet.
+The driver opens the connection (handshake, password, TLS). Large answers are then read directly from its socket,
+because the driver reads packet by packet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RECEIVE_BYTES = 1 << 20
 
 
 class Packets:
-    """Takes a connection's socket over, once a command is sent that is answered in bulk."""
+    """Takes over a connection's socket, after a command with a large answer was sent."""
 
     def __init__(self, connection: Connection[Any], source: str, what: str) -> None:
         self._connection: Any = connection
@@ -30,7 +30,10 @@ class Packets:
         self._socket.setblocking(False)
 
     def receive(self, bytes_max: int) -> tuple[bytes, bool]:
-        """What is there, up to a limit and at least one read; and whether there is no more now."""
+        """Return the available data, at least one read and about `bytes_max` at most, and whether there is no more.
+
+        Raises SourceLostError if the connection is lost.
+        """
         parts = [self._rest]
         size = 0
         is_empty = False
@@ -39,7 +42,7 @@ class Packets:
                 part = self._socket.recv(_RECEIVE_BYTES)
                 if not part:
                     if size:
-                        # its last words come first
+                        # return the data before the end of the connection first
                         break
                     raise self._lost("the server has closed the connection")
                 parts.append(part)
@@ -52,7 +55,7 @@ class Packets:
         return b"".join(parts), is_empty
 
     def keep(self, rest: bytes) -> None:
-        """What is not whole yet."""
+        """Keep an incomplete packet for the next `receive`."""
         self._rest = rest
 
     def wait(self, seconds: float) -> None:
@@ -63,11 +66,11 @@ class Packets:
         poll.poll(int(seconds * 1000))
 
     def give_back(self) -> None:
-        """The answer is over: the driver may use the connection again."""
+        """Return the socket to the driver, after the answer has ended."""
         self._socket.setblocking(True)
 
     def close(self) -> None:
-        """Without a word: in the middle of an answer the server would not hear it."""
+        """Close without COM_QUIT, which the server would not read in the middle of an answer."""
         self._connection._force_close()
 
     def _lost(self, why: str) -> SourceLostError:
@@ -75,7 +78,7 @@ class Packets:
 
 
 def error_of_packet(payload: bytes) -> err.MySQLError:
-    """Of a payload that begins with 0xff."""
+    """Return the error of a payload that starts with 0xff."""
     code = int.from_bytes(payload[1:3], "little")
     text = payload[3:]
     if text[:1] == b"#":

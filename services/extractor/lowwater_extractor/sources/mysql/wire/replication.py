@@ -1,4 +1,4 @@
-"""The connection that the log comes over: this process is a replica to the server."""
+"""The replication connection, on which this process acts as a replica."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from lowwater_extractor.sources.mysql.wire.packets import Packets, error_of_pack
 _REGISTER = COMMAND.COM_REGISTER_SLAVE
 _DUMP = COMMAND.COM_BINLOG_DUMP
 _DUMP_GTID = 0x1E
-#: GTIDs are sent with the command
+#: flag: the command contains a GTID set
 _THROUGH_GTID = 0x04
-#: where events begin in a file
+#: offset of the first event in a file
 FIRST = 4
 
 _CANNOT_READ = 1236
@@ -39,8 +39,8 @@ _OTHER = (
 
 
 def register(connection: Connection[Any], number: int, source: str) -> None:
-    """As a replica: it is also how to find out whether the user may be one."""
-    # host, user and password are what SHOW REPLICAS shows: none of them is anybody's business
+    """Register as a replica. Raises SourceError if the user lacks the privilege."""
+    # host, user and password, which SHOW REPLICAS would display, are left empty
     with named_errors(source, "register as a replica"):
         command: Any = connection
         command._execute_command(_REGISTER, struct.pack("<IBBBHII", number, 0, 0, 0, 0, 0, 0))
@@ -65,7 +65,7 @@ class Replication:
         period = int(self._config.heartbeat_seconds * 1e9)
         checksum = self._server.get("binlog_checksum") or "NONE"
         settings: dict[str, object] = {
-            # two names each: an old server knows the first, a new one looks for the second
+            # old servers read the first name, new servers the second
             "@master_binlog_checksum": checksum, "@source_binlog_checksum": checksum,
             "@master_heartbeat_period": period, "@source_heartbeat_period": period,
         }  # fmt: skip
@@ -96,7 +96,10 @@ class Replication:
         return Packets(connection, self._source, "read the log")
 
     def receive(self, bytes_max: int) -> tuple[list[bytes], bool]:
-        """Events that have come, up to a limit, and whether there are no more now."""
+        """Return the available events, up to about `bytes_max` bytes, and whether there are no more.
+
+        Raises SourceLostError after `silence_seconds_max` without data.
+        """
         data, is_empty = self._packets.receive(bytes_max)
         found, rest, end = split_events(data)
         self._packets.keep(rest)
@@ -105,12 +108,12 @@ class Replication:
             self._heard_at = now
         elif now - self._heard_at > self._config.silence_seconds_max:
             raise SourceLostError(
-                f"not a word from the server for {now - self._heard_at:.0f} s", source=self._source,
+                f"no data from the server for {now - self._heard_at:.0f} s", source=self._source,
                 hint="it is tried again; is there a firewall that drops idle connections?",
             )  # fmt: skip
         if end:
             if found:
-                # they are handed over first
+                # return the events before the error
                 self._packets.keep(len(end).to_bytes(3, "little") + b"\x00" + end)
                 return found, False
             raise self._ended(end)
@@ -128,17 +131,17 @@ class Replication:
             if any(part in words for part in _OTHER):
                 return IncarnationError(
                     f"the server's log is not the one that was read before: {text}", source=self._source,
-                    hint="it was restored, reset or replaced: reset the source's position to capture it anew",
+                    hint="it was restored, reset or replaced: reset the source's position, its tables are copied again",
                 )  # fmt: skip
             if any(part in words for part in _PURGED):
                 return LogGapError(
                     f"the server has purged log that is still needed: {text}", source=self._source, thread=1,
-                    hint="reset the source's position, its tables are copied anew; raise binlog_expire_logs_seconds",
+                    hint="reset the source's position, its tables are copied again; raise binlog_expire_logs_seconds",
                 )  # fmt: skip
             if "same server_uuid" in words or "server_id" in words:
                 return SourceLostError(
                     f"another reader has taken over: {text}", source=self._source,
-                    hint="it is tried again; if it comes back, give each source a server_id of its own",
+                    hint="it is tried again; if the error occurs again, give each source its own server_id",
                 )  # fmt: skip
             return LogGapError(
                 f"the server cannot read its log: {text}", source=self._source, thread=1,

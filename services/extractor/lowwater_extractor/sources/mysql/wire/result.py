@@ -1,4 +1,4 @@
-"""The answer of a SELECT, in bulk: rows as they come over the wire, and columns out of them."""
+"""Reads the result of a SELECT in bulk: rows from the wire, and their conversion to columns."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lowwater_extractor.sources.mysql.wire.packets import Packets, error_of_pack
 from lowwater_extractor.sources.mysql.wire.table_map import packed
 
 _END, _ERROR, _NULL = 0xFE, 0xFF, 251
-#: an end has fewer bytes than a row that begins with the same
+#: an EOF packet is shorter than a row with the same first byte
 _END_BYTES_MAX = 9
 
-#: rows → one list for each column
+#: rows → a list of values per column
 Transpose = Callable[[Sequence[bytes]], list[list[bytes | None]]]
 
 
 class Answer:
-    """Of one statement. A step never waits; `wait` does. Once it is over, the driver may use the connection again."""
+    """The result of one statement. Only `wait` blocks. After `is_over` the driver may use the connection again."""
 
     def __init__(self, connection: Connection[Any], source: str, statement: str) -> None:
         command: Any = connection
@@ -31,7 +31,7 @@ class Answer:
             command._execute_command(COMMAND.COM_QUERY, statement)
         self._source = source
         self._packets = Packets(connection, source, "query")
-        #: descriptions of columns, and the end behind them, that are still to come; -1: how many is not known yet
+        #: column descriptions and EOF that are still expected; -1: their number is unknown yet
         self._before = -1
         self.is_over = False
 
@@ -39,20 +39,20 @@ class Answer:
         self._packets.wait(seconds)
 
     def rows(self, bytes_max: int) -> list[bytes]:
-        """Rows that have come. None of them: there may be more to come, see `is_over`."""
+        """Return the available rows. An empty list does not mean the end, see `is_over`. Raises the server's error."""
         data, _ = self._packets.receive(bytes_max)
         found, rest = split(data)
         self._packets.keep(rest)
         at = 0
         while at < len(found) and self._before:
             self._check(found[at])
-            # how many columns there are, their descriptions, and an end
+            # the column count, the column descriptions, and an EOF packet
             self._before = self._before - 1 if self._before > 0 else packed(found[at], 0)[0] + 1
             at += 1
         if at:
             found = found[at:]
         if found and (found[-1][0] == _ERROR or (found[-1][0] == _END and len(found[-1]) < _END_BYTES_MAX)):
-            # nothing comes behind it; no row in between begins so
+            # it is the last packet: no row starts like this
             last = found.pop()
             self._check(last)
             self.is_over = True
@@ -65,14 +65,14 @@ class Answer:
             raise error_of_packet(payload)
 
     def close(self) -> None:
-        """In the middle: the connection cannot be used any more."""
+        """Close the connection if the result has not been read completely."""
         if not self.is_over:
             self._packets.close()
 
 
 @lru_cache(maxsize=256)
 def transpose(count: int) -> Transpose:
-    """Written for one number of columns, then compiled: a loop over them takes twice as long."""
+    """Generate code for `count` columns: a loop over the columns takes twice as long."""
     lines = ["def columns(rows):"]
     lines += [f"    c{i} = []; a{i} = c{i}.append" for i in range(count)]
     lines += ["    for m in rows:", "        p = 0"]

@@ -1,7 +1,7 @@
-"""Rows of the log, read by code that is written for exactly one table version, then compiled.
+"""Generates Python code that reads the rows of one table version.
 
-A row is a bitmap of nulls and the values that are not null, one behind the other. Where nothing is null, which is
-nearly every row, columns of fixed size that lie side by side are read at once.
+A row is a bitmap of nulls followed by the values that are not null. In rows without nulls, the common case, adjacent
+columns of fixed size are read at once.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from lowwater_extractor.sources.mysql.types import ColumnCode
 from lowwater_extractor.sources.mysql.wire.charsets import check_utf8
 
-#: (event, place of the row) → values of the table's columns, place behind the row
+#: (event, offset of the row) → values of the table's columns, offset after the row
 ReadRow = Callable[[bytes, int], tuple[list[Any], int]]
-#: (event, first row, end, where the changes go, time) → bytes of the changes
+#: (event, offset of the first row, end, output list of changes, time) → bytes of the changes
 InsertRows = Callable[[bytes, int, int, list[tuple[bytes, bytes]], int], int]
 
 
 def compile_read(codes: Sequence[ColumnCode], shown: Sequence[int], present: Sequence[int]) -> ReadRow:
-    """`present`: the columns that the log has; the others are None. `shown`: those that the table has for others."""
+    """`present`: indexes of the columns in the row; others are None. `shown`: indexes of the published columns."""
     values = ", ".join(f"v{i}" if i in set(present) else "None" for i in shown)
     lines = ["def read(m, p):", *_decode(codes, present, "    "), f"    return [{values}], p"]
     read: ReadRow = _run(lines, codes, {})["read"]
@@ -30,7 +30,7 @@ def compile_read(codes: Sequence[ColumnCode], shown: Sequence[int], present: Seq
 def compile_inserts(
     codes: Sequence[ColumnCode], shown: Sequence[int], header: bytes, insert: Callable[..., bytes]
 ) -> InsertRows:
-    """Whole rows to changes, in one loop."""
+    """Generate a loop that converts complete rows to inserts."""
     values = ", ".join(f"v{i}" for i in shown)
     lines = [
         "def inserts(m, p, end, out, ts_us):",
@@ -52,19 +52,19 @@ def _run(lines: list[str], codes: Sequence[ColumnCode], scope: dict[str, Any]) -
     scope |= {"F": int.from_bytes, "U": check_utf8, **{f"c{i}": code.convert for i, code in enumerate(codes)}}
     for i, line in enumerate(lines):
         if (start := line.find("`")) >= 0:
-            # a format between these marks becomes a struct's own reader
+            # a format between backticks is replaced by the reader of a Struct
             end = line.index("`", start + 1)
             scope[f"S{i}"] = struct.Struct(line[start + 1 : end]).unpack_from
             lines[i] = f"{line[:start]}S{i}{line[end + 1 :]}"
-    # built from numbers and our own templates only: no name of a table or column gets into it
+    # the code is built from numbers and templates only, never from names of tables or columns
     exec("\n".join(lines), scope)
     return scope
 
 
 def _decode(codes: Sequence[ColumnCode], present: Sequence[int], indent: str) -> list[str]:
-    """Statements that set v0, v1, … and leave p behind the row."""
+    """Return statements that set v0, v1, … and p to the offset after the row."""
     size = (len(present) + 7) // 8
-    # bits without a column are set
+    # unused bits are set
     spare = (0xFF << len(present) % 8 & 0xFF) if len(present) % 8 else 0
     none = bytes(size - 1) + bytes([spare]) if size else b""
     lines = [f"if m[p:p + {size}] == {none!r}:", f"    p += {size}"]

@@ -1,7 +1,7 @@
-"""TABLE_MAP events: what a table's columns are, as far as the log says it. Pure.
+"""Parses TABLE_MAP events, which describe the columns of a table.
 
-Types and their sizes are always there. With `binlog_row_metadata=FULL` so are names, labels and the key; without, the
-catalogue is asked for those.
+Types and sizes are always present. Names, labels and the key are present with `binlog_row_metadata=FULL`; otherwise
+they are read from the catalogue.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lowwater.errors import LogUnknownError
 
-# types, by the numbers that the log has
+# column types, as numbered in the log
 TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR = (
     1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13,
 )  # fmt: skip
@@ -31,18 +31,18 @@ _ONE_BYTE = frozenset((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, BLOB, 
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _COLUMN_NAME, _SET_LABELS, _ENUM_LABELS = range(1, 7)
 _GEOMETRY_TYPE, _SIMPLE_KEY, _PREFIXED_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_CHARSET, _VISIBILITY = range(7, 13)
 
-#: what an index on an expression hides in its table
+#: name prefix of the hidden column of a functional index
 HIDDEN = "!hidden!"
 
 
 @dataclass(frozen=True, slots=True)
 class WireColumn:
     type: int
-    #: by type: the most bytes that it takes, bytes of its length, bits, digits, or digits behind the second
+    #: by type: maximum bytes, size of the length prefix, bits, precision, or fractional digits of seconds
     size: int = 0
     scale: int = 0
     is_unsigned: bool = False
-    #: 0: none, or not known
+    #: 0: none or unknown
     collation: int = 0
     name: str = ""
     #: in the column's character set
@@ -54,15 +54,15 @@ class TableMap:
     namespace: str
     table: str
     columns: tuple[WireColumn, ...]
-    #: names, labels and the key came with it
+    #: includes names, labels and the key
     is_full: bool = False
-    #: so did the signs of numbers; MariaDB may leave them out
+    #: includes the signedness of numbers, which MariaDB may omit
     has_signs: bool = False
     key: tuple[int, ...] = field(default=())
 
 
 def packed(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and the place behind it."""
+    """Read a length-encoded integer; return it and the offset after it."""
     first = data[at]
     if first < 251:
         return first, at + 1
@@ -71,7 +71,7 @@ def packed(data: bytes, at: int) -> tuple[int, int]:
 
 
 def table_name(body: bytes) -> tuple[str, str, int]:
-    """Namespace, table and the place behind them. `body` begins with the table's number."""
+    """Return namespace, table and the offset after them. `body` starts with the table number."""
     at = 8
     size = body[at]
     namespace = body[at + 1 : at + 1 + size].decode()
@@ -81,8 +81,8 @@ def table_name(body: bytes) -> tuple[str, str, int]:
 
 
 def parse(body: bytes, *, counts_year: bool = False, counts_geometry: bool = False) -> TableMap:
-    """`counts_year`: whether the server that wrote it gives a bit to a YEAR among the signs of numbers;
-    `counts_geometry`: and to a geometry a place among the columns of text."""
+    """Parse a table map. `counts_year`: the writing server's signedness metadata has bits for YEAR columns;
+    `counts_geometry`: its character set metadata has entries for geometry columns."""
     namespace, table, at = table_name(body)
     count, at = packed(body, at)
     types = body[at : at + count]
@@ -117,13 +117,13 @@ def _columns(types: bytes, metadata: bytes, where: str) -> Iterator[WireColumn]:
             at += 2
         else:
             raise LogUnknownError(
-                f"column {number} of {where} has a type that is not known here: {kind}",
+                f"column {number} of {where} has an unknown type: {kind}",
                 hint="take the table out of `tables`, or change the column's type; and report it",
             )
 
 
 def _string(first: int, second: int) -> WireColumn:
-    """The real type, and in two of its bits, inverted, the upper bits of a CHAR's length."""
+    """Decode the metadata of a STRING: the real type, with the upper bits of a CHAR's length inverted in two bits."""
     if first & 0x30 != 0x30:
         return WireColumn(first | 0x30, second | (first & 0x30 ^ 0x30) << 4)
     return WireColumn(first, second)
@@ -162,16 +162,16 @@ def _with_metadata(found: TableMap, body: bytes, at: int, counts_year: bool, tex
             case 9:  # _PREFIXED_KEY: each with the length of its prefix
                 key = tuple(_numbers(value))[::2]
             case _:
-                # what a geometry is, what is invisible: nothing that a row's meaning depends on; the field's length
-                # was given, so it is passed over by right
+                # geometry type, visibility and unknown fields do not affect the rows; each field has its length, so it
+                # can be skipped
                 pass
     return replace(found, columns=tuple(columns), is_full=has_names, has_signs=has_signs, key=key)
 
 
 def _signs(columns: list[WireColumn], value: bytes, counts_year: bool, where: str) -> list[tuple[int, bool]]:
-    """Which columns are without a sign. MySQL before 8.0.29 gives bits to numbers only, later ones and MariaDB also to
-    a YEAR, whose bit is then always set; bits without a column never are. So the bits mostly tell it by themselves, and
-    the server's version decides where they fit both ways."""
+    """Return (column index, is unsigned) of the numeric columns. MySQL before 8.0.29 has bits for numbers only, later
+    versions and MariaDB also for YEAR, whose bit is always set; unused bits are never set. Usually the bits fit only
+    one of the two layouts; if they fit both, the server's version decides."""
     bits = "".join(f"{byte:08b}" for byte in value)
     fits: dict[bool, list[tuple[int, bool]]] = {}
     for with_year in (False, True):
@@ -217,7 +217,7 @@ def _lists(value: bytes) -> Iterator[tuple[bytes, ...]]:
 
 
 def _defaulted(value: bytes) -> dict[int, int]:
-    """Place among the columns of text → collation; -1 is for those that are not named."""
+    """Return index among the text columns → collation, with the default at -1."""
     default, *pairs = _numbers(value)
     return {-1: default, **dict(zip(pairs[::2], pairs[1::2], strict=True))}
 

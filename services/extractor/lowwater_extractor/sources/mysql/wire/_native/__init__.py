@@ -1,1 +1,1 @@
-"""Compiled: the cut of packets into events."""
+"""Compiled code that splits packets into events."""

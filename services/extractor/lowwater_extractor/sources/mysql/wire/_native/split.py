@@ -1,16 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
-"""Packets of a connection, one by one, out of what was received. Compiled with the C types of `split.pxd`."""
+"""Splits received data into packets. Compiled with the C types of `split.pxd`."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: a packet of this size goes on in the next one
+#: a payload of this size continues in the next packet
 _WHOLE: Final = 0xFFFFFF
 
 
 def split(data: bytes) -> tuple[list[bytes], bytes]:
-    """Payloads, and what is not whole yet."""
+    """Return the complete payloads, and the rest."""
     found: list[bytes] = []
     raw, at, size = data, 0, len(data)
     while size - at >= 4:
@@ -29,7 +29,7 @@ def split(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 def split_events(data: bytes) -> tuple[list[bytes], bytes, bytes]:
-    """Events (a zero stands before each), what is not whole yet, and the payload that ends them, if it has come."""
+    """Return the events (each preceded by a zero byte), the rest, and the payload that ends the stream, if any."""
     found: list[bytes] = []
     raw, at, size = data, 0, len(data)
     while size - at >= 5:
@@ -50,7 +50,7 @@ def split_events(data: bytes) -> tuple[list[bytes], bytes, bytes]:
 
 
 def _joined(data: bytes, at: int) -> tuple[bytes, int]:
-    """A payload in several packets, and the place behind it; 0: it is not whole yet."""
+    """Return a payload in several packets and the offset after it; 0 if it is not complete yet."""
     parts = []
     while len(data) - at >= 4:
         size = int.from_bytes(data[at : at + 3], "little")
