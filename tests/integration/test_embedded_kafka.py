@@ -140,7 +140,7 @@ def test_a_pid_that_now_belongs_to_another_program_is_not_ours(new_kafka: NewKaf
 def test_a_port_that_is_taken_is_named(new_kafka: NewKafka) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(BusError, match=f"port {port} is taken") as raised:
+        with pytest.raises(BusError, match=f"port {port} is used by") as raised:
             new_kafka(port=port).start()
     assert raised.value.hint is not None
 

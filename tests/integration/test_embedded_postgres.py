@@ -151,7 +151,7 @@ def test_a_server_that_cannot_start_says_why(new_postgres: NewPostgres) -> None:
         new_postgres(version=14).start()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"port {port} is taken"):
+        with pytest.raises(ConfigError, match=f"port {port} is used by"):
             new_postgres(port=port).start()
 
 

@@ -161,4 +161,4 @@ def test_no_postgresql_is_no_fault(machine: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("lowwater_fleet.servers.postgres_install.PACKAGE", "no_such_package")
     found = finding("PostgreSQL", machine)
     assert found.ok
-    assert "runs without: PostgreSQL 18 is not there" in found.found
+    assert "runs without it: PostgreSQL 18 is missing" in found.found

@@ -1,4 +1,4 @@
-"""What the command line prints: results to stdout, everything said on the way to stderr."""
+"""Output of the command line: results to stdout, progress and errors to stderr."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rich.console import Console, RenderableType
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-#: of a table that goes into a file or a pipe
+#: width of a table written to a file or a pipe
 _WIDTH = 10_000
 
 
 def show(what: RenderableType) -> None:
-    """A result: on a terminal as wide as that is; what goes into a file or a pipe is not cut."""
+    """Print a result, as wide as the terminal; output to a file or a pipe is not truncated."""
     (out if out.is_terminal else Console(file=out.file, width=_WIDTH, highlight=False)).print(what)
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Gives a `say`: on a terminal one moving line, elsewhere one line for each new message."""
+    """Yields a function to report progress: on a terminal as one status line, elsewhere one line for each message."""
     if err.is_terminal:
         with err.status("") as status:
             yield lambda message: status.update(message)

@@ -1,4 +1,4 @@
-"""What every command has in common: options, exit codes, and JSON as a contract (docs/cli.md)."""
+"""Common parts of all commands: options, exit codes, JSON output (docs/cli.md)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from lowwater.runtime import config
 from lowwater.runtime.config import Settings
 
 EXIT_GOOD = 0
-#: it was asked, and the answer is no: a check failed, a source is in error
+#: the command ran, but found a problem: a check failed, a source has an error
 EXIT_BAD = 1
 #: the command or the config is wrong; nothing was done
 EXIT_USAGE = 2
-#: Kafka, the lake or another part does not answer: the same again later may do
+#: Kafka, the lake or another component does not answer: a retry may succeed
 EXIT_UNAVAILABLE = 3
-#: somebody else changed the same at the same moment
+#: a concurrent change of the same object
 EXIT_CONFLICT = 4
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="the fleet's YAML file", envvar="LOWWATER_CONFIG")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON: docs/cli.md has what it holds")]
-ReasonOption = Annotated[str, typer.Option("--reason", "-r", help="why; it is recorded")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON (documented in docs/cli.md)")]
+ReasonOption = Annotated[str, typer.Option("--reason", "-r", help="why; is recorded")]
 
-#: where `lowwater up` and `lowwater demo` leave their config
+#: configs written by `lowwater up` and `lowwater demo`
 DEFAULT_CONFIGS = (Path(".lowwater/up/fleet.yaml"), Path(".lowwater/demo/fleet.yaml"))
 
 

@@ -1,4 +1,4 @@
-"""`lowwater doctor`: does this machine have what lowwater needs, and if not, what to do."""
+"""`lowwater doctor`: checks whether this machine has everything that lowwater needs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from lowwater_fleet.runner.ports import FREE_PORTS, free_port, is_free
 from lowwater_fleet.servers.postgres_install import VERSION_NEWEST, find_client
 
 PYTHON_VERSION_MIN = (3, 11)
-#: the Hadoop client inside Spark 4.0 asks for a security manager, which Java 23 took away
+#: the Hadoop client in Spark 4.0 needs a security manager, which Java 23 no longer has
 SPARK_JAVA_VERSION_MAX = 22
 SPARK_JARS_VARIABLE = "LOWWATER_SPARK_JARS"
 PACKAGES = ("pyspark", "pyarrow", "duckdb")
 DISK_GB_MIN = 2.0
-MEMORY_GB_MIN = 4.0  # the broker, Spark and three services, with some room
+MEMORY_GB_MIN = 4.0  # the broker, Spark and three services, with some reserve
 GB = 1024**3
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`fix` is empty when it is fine."""
+    """The result of one check. `fix` is empty if `ok`."""
 
     name: str
     ok: bool
@@ -38,7 +38,7 @@ class Finding:
 
 
 def examine(kafka_directory: Path, takes_free_ports: bool = False) -> list[Finding]:
-    """Everything, in the order in which one would mend it; `takes_free_ports` for a fleet that has no fixed ones."""
+    """Run all checks, in the order in which to fix problems. `takes_free_ports`: the fleet has no fixed ports."""
     return [
         _finding("Python", _python),
         _finding("packages", _packages),
@@ -54,7 +54,7 @@ def examine(kafka_directory: Path, takes_free_ports: bool = False) -> list[Findi
 
 
 def _finding(name: str, look: Callable[[], str]) -> Finding:
-    """A look gives what was found, or raises with the hint that mends it."""
+    """Run one check: it returns what was found, or raises an error with the fix as hint."""
     try:
         return Finding(name, True, look())
     except LowwaterError as error:
@@ -73,7 +73,7 @@ def _python() -> str:
 
 
 def _packages() -> str:
-    """They are really loaded: a package whose libraries do not fit this machine is there, and of no use."""
+    """The packages are imported, because an installed package may lack libraries that fit this machine."""
     found = []
     for name in PACKAGES:
         try:
@@ -92,8 +92,8 @@ def _java() -> str:
     if version > SPARK_JAVA_VERSION_MAX:
         raise ConfigError(
             f"{java} is Java {version}, which Kafka runs on, but Spark does not",
-            hint="install Java 21 or 17 beside it (Debian: apt-get install openjdk-21-jre-headless, "
-            "macOS: brew install openjdk@21), and point JAVA_HOME at it",
+            hint="install Java 21 or 17 as well (Debian: apt-get install openjdk-21-jre-headless, "
+            "macOS: brew install openjdk@21), and set JAVA_HOME to it",
         )
     return f"{version} ({java})"
 
@@ -110,7 +110,7 @@ def _spark_jars() -> str:
     if not _count(jars):
         raise ConfigError(
             f"there are no jars in {jars}, which {SPARK_JARS_VARIABLE} names",
-            hint=f"unset {SPARK_JARS_VARIABLE} and run `make jars`, or point it at the directory that holds them",
+            hint=f"unset {SPARK_JARS_VARIABLE} and run `make jars`, or set it to the directory of the jars",
         )
     return f"{_count(jars)} in {jars}"
 
@@ -120,7 +120,7 @@ def _count(jars: Path) -> int:
 
 
 def _maven() -> str:
-    """Only fetches the jars, so a machine that has them does without."""
+    """Maven only fetches the jars: it is not needed if they are already there."""
     maven = shutil.which("mvn")
     if maven is not None:
         return maven
@@ -130,14 +130,14 @@ def _maven() -> str:
     except ConfigError:
         hint = "install Maven (Debian: apt-get install maven, macOS: brew install maven), then `make jars`"
         raise ConfigError("there is no mvn on PATH, and jars are missing", hint=hint) from None
-    return "not installed, and not needed: the jars are here"
+    return "not installed, and not needed: the jars are already here"
 
 
 def _postgres() -> str:
-    """Only the demo has one of its own, and does without where there is none."""
+    """Only the demo uses an embedded PostgreSQL; it runs without it if there is none."""
     lacking = demo_postgres.lacking()
     if lacking:
-        return f"none for the demo, which runs without: {lacking}"
+        return f"not installed; the demo runs without it: {lacking}"
     return f"{VERSION_NEWEST} with pgbench, for the demo ({find_client('pgbench').parent})"
 
 
@@ -148,12 +148,12 @@ def _free_ports() -> str:
 def _port(kafka_directory: Path) -> str:
     broker = EmbeddedKafka(kafka_directory)
     if broker.pid is not None:
-        return f"{broker.port} is our own Kafka's (pid {broker.pid})"
+        return f"{broker.port} is used by the embedded Kafka (pid {broker.pid})"
     number = broker.port
     if not is_free(number):
         raise ConfigError(
-            f"{number}, for Kafka, is taken by another program",
-            hint="stop that program (ss -ltnp names it), or run `lowwater kafka start --port 0`",
+            f"{number}, for Kafka, is used by another program",
+            hint="stop that program (`ss -ltnp` shows it), or run `lowwater kafka start --port 0`",
         )
     return f"{number}, for Kafka, is free"
 
@@ -166,7 +166,7 @@ def _disk(kafka_directory: Path) -> str:
     if free < DISK_GB_MIN:
         raise ConfigError(
             f"{free:.1f} GB free at {place}, less than {DISK_GB_MIN:.0f} GB",
-            hint="free some space, or keep the data elsewhere with --directory",
+            hint="free some space, or store the data elsewhere with --directory",
         )
     return f"{free:.0f} GB free at {place}"
 

@@ -15,7 +15,7 @@ from lowwater_fleet.cli.kafka import DIRECTORY_DEFAULT, Directory
 
 
 def doctor(directory: Directory = DIRECTORY_DEFAULT, as_json: AsJson = False) -> None:
-    """Check this machine: what is there, what is missing, and how to mend it."""
+    """Check this machine: what is installed, what is missing, and how to fix it."""
     findings = examine(directory)
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings]))

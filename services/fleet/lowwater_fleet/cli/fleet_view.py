@@ -1,4 +1,4 @@
-"""The fleet as the control and status topics show it, for commands."""
+"""The status of the fleet from the control and status topics, for commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lowwater.runtime.config import Settings
 from lowwater.runtime.times import now_us
 from lowwater.status.fleet_status import fleet_picture
 
-#: services speak once a second; the last seconds are read at once
+#: time to read the recent records of the status topic, to which services write once a second
 CATCH_UP_SECONDS = 0.6
 
 
@@ -36,7 +36,7 @@ class FleetView:
             self._reader.poll(left)
 
     def wait(self, seconds: float) -> None:
-        """Meanwhile what comes is taken in."""
+        """Wait, and read new records meanwhile."""
         self._follow(seconds)
 
     @property
@@ -63,7 +63,7 @@ _BAD = ("failed", "stalled", "unreachable")
 
 
 def problems(picture: dict[str, Any]) -> list[str]:
-    """What is not as it is wanted; empty when all is well."""
+    """Messages about everything that failed, stalled or is unreachable."""
     parts = [(f"source {s['name']}", s) for s in picture["sources"].values()]
     for group in picture["groups"].values():
         parts.append((f"group {group['name']}", group))
@@ -72,6 +72,6 @@ def problems(picture: dict[str, Any]) -> list[str]:
     found = []
     for what, part in parts:
         if part["state"] in _BAD:
-            why = (part["error"] or {}).get("what") or "nothing is heard of it"
+            why = (part["error"] or {}).get("what") or "no recent status"
             found.append(f"{what} is {part['state']}: {why}")
     return found

@@ -1,4 +1,4 @@
-"""`lowwater kafka`: a broker for trying things out. Any other broker does as well (`bootstrap_servers`)."""
+"""`lowwater kafka`: the embedded broker. Any other broker can be used instead (`bootstrap_servers`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ app = typer.Typer(help="Run the embedded Kafka broker.", no_args_is_help=True)
 
 DIRECTORY_DEFAULT = Path(".lowwater/kafka")
 
-Directory = Annotated[Path, typer.Option("--directory", "-d", help="Where the broker keeps its data.")]
+Directory = Annotated[Path, typer.Option("--directory", "-d", help="The broker's data directory.")]
 
 
 @app.command()
@@ -26,12 +26,12 @@ def start(
     directory: Directory = DIRECTORY_DEFAULT,
     port: Annotated[
         int | None,
-        typer.Option(help="Default: the one of last time, else 9092. 0: a free one.", min=0, max=65535),
+        typer.Option(help="Default: that of the previous start, else 9092. 0: a free port.", min=0, max=65535),
     ] = None,
     heap_mb: Annotated[int, typer.Option(help="Java heap in MB.", min=128)] = HEAP_MB_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Start it and wait until it serves. It runs on after this command ends."""
+    """Start it and wait until it accepts requests. It continues to run in the background."""
     broker = EmbeddedKafka(directory, port=port, heap_mb=heap_mb)
     begin = time.monotonic()
     with progress() as say:
@@ -42,7 +42,7 @@ def start(
 
 @app.command()
 def stop(directory: Directory = DIRECTORY_DEFAULT, as_json: AsJson = False) -> None:
-    """Stop it. The data stays."""
+    """Stop it. The data is retained."""
     broker = EmbeddedKafka(directory)
     with progress() as say:
         say("stopping Kafka")
@@ -52,7 +52,7 @@ def stop(directory: Directory = DIRECTORY_DEFAULT, as_json: AsJson = False) -> N
 
 @app.command()
 def status(directory: Directory = DIRECTORY_DEFAULT, as_json: AsJson = False) -> None:
-    """Say whether it runs and serves. The exit code is 0 only when it serves."""
+    """Print whether it runs and accepts requests. The exit code is 0 only if it accepts requests."""
     now = EmbeddedKafka(directory).status()
     _report(now, as_json)
     if not now.serving:

@@ -22,7 +22,7 @@ from lowwater_fleet.kubernetes.manifests import KubeOptions, manifests, steps
 from lowwater_fleet.runner.desired_services import plan
 from lowwater_fleet.runner.runner import end_as_by_ctrl_c
 
-#: also without a word: somebody may have changed an object by hand
+#: objects are also reconciled at this interval: they may have been changed manually
 LOOK_SECONDS = 30.0
 RETRY_SECONDS = 5.0
 
@@ -30,16 +30,16 @@ _log = structlog.get_logger()
 
 
 def run_kubernetes(
-    image: Annotated[str, typer.Option("--image", help="of the services", envvar="LOWWATER_IMAGE")],
+    image: Annotated[str, typer.Option("--image", help="container image of the services", envvar="LOWWATER_IMAGE")],
     config_file: ConfigOption = None,
-    namespace: Annotated[str | None, typer.Option(help="default: the pod's own")] = None,
-    instance: Annotated[str, typer.Option(help="tells this fleet's objects from another's")] = "lowwater",
+    namespace: Annotated[str | None, typer.Option(help="default: that of the pod")] = None,
+    instance: Annotated[str, typer.Option(help="label that identifies this fleet's objects")] = "lowwater",
     secret: Annotated[list[str] | None, typer.Option(help="a Secret whose keys become environment variables")] = None,
-    service_account: Annotated[str, typer.Option(help="of the pods that it makes")] = "",
-    api: Annotated[str | None, typer.Option(help="default: the cluster's own")] = None,
-    token_file: Annotated[Path | None, typer.Option(help="default: the service account's")] = None,
-    ca_file: Annotated[Path | None, typer.Option(help="default: the service account's")] = None,
-    once: Annotated[bool, typer.Option("--once", help="bring the cluster to what is wanted, and end")] = False,
+    service_account: Annotated[str, typer.Option(help="service account of the created pods")] = "",
+    api: Annotated[str | None, typer.Option(help="URL of the API server; default: that of the pod's cluster")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="default: that of the service account")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="default: that of the service account")] = None,
+    once: Annotated[bool, typer.Option("--once", help="reconcile once, then exit")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the fleet's services as Deployments: one for each source, and for each group's merger and landing."""
@@ -63,7 +63,7 @@ def _api(url: str | None, namespace: str | None, token_file: Path | None, ca_fil
         return KubernetesApi(url, namespace or "default", token_file, ca_file)
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise ConfigError("this is not a pod of Kubernetes", hint="give --api, --namespace and --token-file")
+        raise ConfigError("not running in a Kubernetes pod", hint="set --api, --namespace and --token-file")
     own = ACCOUNT / "namespace"
     found = namespace or (own.read_text().strip() if own.exists() else "default")
     host = f"[{host}]" if ":" in host else host
@@ -80,7 +80,7 @@ class Reconciler:
         self.reader = FleetReader(settings.kafka, codec_of(settings))
 
     def look(self) -> dict[str, list[str]]:
-        """Bring the cluster to what is wanted now; what was done."""
+        """Apply the desired state to the cluster. Returns the objects applied and deleted."""
         fleet = wanted_fleet(self._settings, self.reader.fold)
         wanted = manifests(fleet.settings, plan(fleet, self.reader.fold).values(), self._options)
         todo = steps(wanted, self._api.found(self._options))
@@ -92,7 +92,7 @@ class Reconciler:
 
 
 def _run(settings: Settings, api: KubernetesApi, options: KubeOptions) -> None:
-    """For ever; a doubt about Kafka or the API server is a new beginning."""
+    """Reconcile forever. After an error of Kafka or the API server it starts again from the control topic."""
     while True:
         reconciler: Reconciler | None = None
         try:
@@ -106,7 +106,7 @@ def _run(settings: Settings, api: KubernetesApi, options: KubeOptions) -> None:
                     if any(done.values()):
                         _log.info("reconciled", **done)
         except BusError as error:
-            _log.warning("started anew", **error.fields())
+            _log.warning("reconciling failed, retrying", **error.fields())
             time.sleep(RETRY_SECONDS)
         finally:
             if reconciler is not None:

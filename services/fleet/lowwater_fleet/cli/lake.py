@@ -1,4 +1,4 @@
-"""A lake on the command line. It is only read, but for `compact`.
+"""`lowwater lake`: commands for a lake. All but `compact` only read it.
 
 With `--json` each command prints one document; decimals, times and bytes (in hex) are strings in it:
 
@@ -36,15 +36,17 @@ if TYPE_CHECKING:
     from lowwater.lake.reader import Lake
     from lowwater.lake.schema.columns import LakeTable
 
-app = typer.Typer(help="The lake: tables, ledger, state and changes, SQL over one version.", no_args_is_help=True)
+app = typer.Typer(help="The lake: tables, landings, state and changes, SQL over one version.", no_args_is_help=True)
 
-LakeOption = Annotated[str | None, typer.Option("--lake", help="a directory or URI; else the config's")]
-GroupOption = Annotated[str | None, typer.Option("--group", "-g", help="whose lake, where the config has several")]
+LakeOption = Annotated[str | None, typer.Option("--lake", help="a directory or URI; default: that of the config")]
+GroupOption = Annotated[
+    str | None, typer.Option("--group", "-g", help="the group of the lake, if the config has several")
+]
 AsOfOption = Annotated[str | None, typer.Option("--as-of", help="a gsn, or a time: 2026-03-01T12:00:00Z")]
 StaleOption = Annotated[
-    bool, typer.Option("--allow-stale", help="also rows of tables whose state is not known, as far as it is")
+    bool, typer.Option("--allow-stale", help="also read stale tables, whose state may be incomplete")
 ]
-LimitOption = Annotated[int, typer.Option("--limit", "-n", min=0, help="rows to print at most")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=0, help="maximum number of rows to print")]
 
 
 def _config(uri: str | None, config_file: Path | None, group: str | None) -> LakeConfig:
@@ -56,14 +58,14 @@ def _config(uri: str | None, config_file: Path | None, group: str | None) -> Lak
         settings.group(group)
         lakes = {name: lake for name, lake in lakes.items() if name == group}
     if not lakes:
-        raise ConfigError("the config names no lake", hint="give --lake, or a group's `lake: {uri: …}` in the config")
+        raise ConfigError("the config has no lake", hint="set --lake, or `lake: {uri: …}` of a group in the config")
     if len(lakes) > 1:
-        raise ConfigError(f"there are lakes of {', '.join(sorted(lakes))}", hint="say which: --group")
+        raise ConfigError(f"several groups have a lake: {', '.join(sorted(lakes))}", hint="choose one with --group")
     return next(iter(lakes.values()))
 
 
 def _open(uri: str | None, config_file: Path | None, group: str | None) -> Lake:
-    # pyarrow and duckdb take a while: only for these commands
+    # imported here because pyarrow and duckdb load slowly, and other commands do not need them
     from lowwater.lake.reader import Lake
 
     return Lake.open(_config(uri, config_file, group))
@@ -73,7 +75,7 @@ def _open(uri: str | None, config_file: Path | None, group: str | None) -> Lake:
 def tables(
     lake: LakeOption = None, config_file: ConfigOption = None, group: GroupOption = None, as_json: AsJson = False
 ) -> None:
-    """All tables, with what their live files hold."""
+    """List all tables with the rows, files and bytes that are current."""
     found = _open(lake, config_file, group).tables()
     rows = [{"table": info.name, **{k: v for k, v in asdict(info).items() if k != "name"}} for info in found]
     if as_json:
@@ -108,13 +110,13 @@ def _landing(manifest: Manifest) -> dict[str, Any]:
 @app.command()
 def log(
     limit: LimitOption = 20,
-    start: Annotated[int | None, typer.Option("--from", help="begin at this manifest, and go back from it")] = None,
+    start: Annotated[int | None, typer.Option("--from", help="list this manifest and older ones")] = None,
     lake: LakeOption = None,
     config_file: ConfigOption = None,
     group: GroupOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """The ledger, the newest landing first."""
+    """List the landings, newest first."""
     chain = _open(lake, config_file, group).chain
     last = chain.head.n if start is None else min(start, chain.head.n)
     rows = [_landing(manifest) for manifest in chain.log(max(1, last - limit + 1), last)][::-1] if limit else []
@@ -157,7 +159,7 @@ def show(
     group: GroupOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """One table: its key, columns, versions and files, or its changes."""
+    """Show one table: key, columns, versions and files, or its changes."""
     opened = _open(lake, config_file, group)
     if changes:
         _show_changes(opened, table, after, to, limit, as_json)
@@ -234,7 +236,7 @@ def state(
     group: GroupOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """A table's rows, now or as they were."""
+    """Print a table's rows, now or as of an earlier version."""
     from lowwater_fleet.cli.lake_sql import state_rows
 
     opened = _open(lake, config_file, group)
@@ -258,7 +260,7 @@ def sql(
     group: GroupOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """DuckDB's SQL over all tables at one version: `accounts` (or "source.namespace.accounts"), `accounts_changes`."""
+    """Run DuckDB SQL on one version: tables `accounts` (or "source.namespace.accounts") and `accounts_changes`."""
     from lowwater_fleet.cli.lake_sql import ask
 
     at = _open(lake, config_file, group).at(as_of)
@@ -274,7 +276,7 @@ def sql(
 def compact(
     lake: LakeOption = None, config_file: ConfigOption = None, group: GroupOption = None, as_json: AsJson = False
 ) -> None:
-    """Merges small files, folds what retention lets go, and removes what can never count. Beside a running landing."""
+    """Merge small files, fold changes older than the retention, and delete unreferenced files. Landing may run."""
     try:
         from lowwater_spark.maintenance.maintain import maintain
     except ImportError as error:
@@ -303,16 +305,16 @@ def verify(
     group: GroupOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Looks at every manifest and file, and lists all that is wrong. Ends with 1 if anything is."""
+    """Check every manifest and file, and list all errors. The exit code is 1 if there is damage."""
     from lowwater.lake.chain.manifest import LEDGER
     from lowwater.lake.read.verify import verify as look
     from lowwater.lake.store.base import open_lake_store
 
     store = open_lake_store(_config(lake, config_file, group))
     if not any(store.list(LEDGER)):
-        raise LakeError(f"there is no lake at {store.uri}", hint="nothing has landed yet, or the place is wrong")
+        raise LakeError(f"there is no lake at {store.uri}", hint="nothing has landed yet, or the URI is wrong")
     with progress() as say:
-        # in tenths: outside of a terminal each message is a line
+        # in steps of 10 %: without a terminal each message is a line
         found = list(
             look(
                 store, deep=not quick, progress=lambda what, done, of: say(f"{what}: {10 * done // of * 10} % of {of}")
@@ -326,6 +328,6 @@ def verify(
             out.print(one.what, style="yellow" if one.rubbish else "red", markup=False)
             out.print(f"  → {one.hint}", markup=False)
         if not damage:
-            out.print("nothing is damaged")
+            out.print("no damage found")
     if damage:
         raise typer.Exit(1)

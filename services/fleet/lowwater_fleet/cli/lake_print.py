@@ -1,4 +1,4 @@
-"""Values of a lake for people and for JSON."""
+"""Prints values of a lake as a table or as JSON."""
 
 from __future__ import annotations
 

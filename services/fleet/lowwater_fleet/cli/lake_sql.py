@@ -1,4 +1,4 @@
-"""SQL over one version of a lake. Only the tables that a query mentions are looked at."""
+"""SQL over one version of a lake. Only the tables in the query are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lowwater.lake.read.scans import asking, connect
 from lowwater.lake.reader import Version
 
 _CHANGES = "_changes"
-#: others could write into the lake's directory
+#: read-only statements: others could write to the lake's directory
 _ALLOWED = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
 
 Rows = tuple[list[str], list[dict[str, Any]]]
@@ -44,11 +44,11 @@ def state_rows(at: Version, table: str, where: str | None, limit: int, *, allow_
 def _mentioned(con: duckdb.DuckDBPyConnection, at: Version, query: str) -> set[str]:
     statements = con.extract_statements(query)
     if len(statements) != 1 or statements[0].type not in _ALLOWED:
-        raise LakeError("a lake is only read: one SELECT", hint='such as "SELECT count(*) FROM accounts"')
+        raise LakeError("only one SELECT is allowed", hint='for example "SELECT count(*) FROM accounts"')
     try:
         return set(con.get_table_names(query))
     except duckdb.BinderException:
-        # it asks for columns of tables that are not there yet, as `JOIN … USING` does: any name in the text will do
+        # the query needs columns of views that do not exist yet, as with `JOIN … USING`: match names in its text
         words = {word.lower() for word in re.findall(r'"[^"]+"|\w+', query)}
         full = at.lake.names()
         known = {*full, *(name.rpartition(".")[2] for name in full)}
@@ -57,7 +57,7 @@ def _mentioned(con: duckdb.DuckDBPyConnection, at: Version, query: str) -> set[s
 
 
 def _add_view(con: duckdb.DuckDBPyConnection, at: Version, name: str, allow_stale: bool) -> None:
-    """The state, or the changes for `<table>_changes`; a name that the lake does not have is left to DuckDB."""
+    """Create a view of the state, or of the changes for `<table>_changes`. Unknown names are left to DuckDB."""
     if at.lake.find(name):
         at.state(name, allow_stale=allow_stale).duckdb(con).create_view(name)
     elif name.lower().endswith(_CHANGES) and at.lake.find(name[: -len(_CHANGES)]):
@@ -66,10 +66,10 @@ def _add_view(con: duckdb.DuckDBPyConnection, at: Version, name: str, allow_stal
 
 
 def ask(at: Version, query: str, limit: int, *, allow_stale: bool = False) -> Rows:
-    """StaleTableError where it asks for a table whose state is not known, unless that is allowed."""
+    """Run a query. Raises StaleTableError if it reads a stale table, unless `allow_stale`."""
     hint = '`lowwater lake tables` lists the tables; names with dots are quoted, as in "source.namespace.table"'
     with connect() as con, _in_our_words(at, hint):
-        # what the query itself sorts must stay sorted
+        # keeps the order of the query
         con.execute("SET preserve_insertion_order = true")
         for name in sorted(_mentioned(con, at, query)):
             _add_view(con, at, name, allow_stale)

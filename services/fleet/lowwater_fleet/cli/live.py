@@ -1,4 +1,4 @@
-"""The live table of a running fleet: threads and marks, who holds the watermark, what is released and landed."""
+"""The live table of a running fleet: threads and marks, the holder of the watermark, releases and landings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rich.text import Text
 from lowwater_fleet.cli.console import out
 from lowwater_fleet.runner.runner import Runner
 
-#: without a terminal, a line this often
+#: interval of the lines printed if there is no terminal
 LINE_SECONDS = 5.0
-#: a rate is taken over this long
+#: rates are averages over this time
 RATE_SECONDS = 3.0
-#: a landing's rate is of no more interest after this
+#: the rate of a landing is shown for this long
 LANDING_SECONDS = 5.0
-#: a thread that holds for less than this only comes a little later than the others
+#: a thread that holds the watermark for less time is not shown as the holder
 HOLD_SECONDS_MIN = 1.0
 
 #: (source, thread)
@@ -31,7 +31,7 @@ ThreadId = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the services show of themselves at one moment."""
+    """The figures of all services at one moment."""
 
     threads: dict[ThreadId, Any]
     marks: dict[ThreadId, Any]
@@ -41,15 +41,15 @@ class Figures:
     released: int
     released_per_second: float
     landed: int
-    #: since the first transaction that has not landed was released
+    #: seconds since the release of the first transaction that has not landed
     lag_seconds: float
     rows_per_second: float
     is_spark_there: bool
-    #: by source, as its extractor has them: tables, copied, waiting
+    #: by source, from its extractor: tables, copied, waiting
     copies: dict[str, dict[str, int]]
-    #: what Spark copies just now
+    #: progress of Spark's current copies
     copying: str
-    #: of a service that waits for an operator
+    #: error of a service that waits for an operator
     error: str
 
     @property
@@ -59,7 +59,7 @@ class Figures:
         return f"{self.holder[0]}'s thread {self.holder[1]} holds the watermark for {self.holder_seconds:.0f} s"
 
     def copied(self, source: str) -> str:
-        """Empty for a source that has nothing to copy."""
+        """Empty for a source without copies."""
         found = self.copies.get(source, {})
         tables = found.get("tables", 0) + found.get("waiting", 0)
         return f"{found['copied']} of {tables} tables copied" if tables else ""
@@ -77,7 +77,7 @@ class Figures:
 
 
 class Watch:
-    """Asks the services, and remembers a little, so that there are rates, and figures while one of them is down."""
+    """Polls the services. Keeps recent values to compute rates, and to have figures while a service is down."""
 
     def __init__(self, runner: Runner, sources: Sequence[str], group: str) -> None:
         self.runner = runner
@@ -121,7 +121,7 @@ class Watch:
             self._releases.append((now, released))
         if landed > self._landed:
             self._landed, self._landed_at = landed, now
-        # one that has landed and is older than a rate needs is of no more use
+        # drop entries that have landed and are too old for a rate
         while len(self._releases) > 1 and self._releases[1][1] <= self._landed and now - self._releases[1][0] > 5:
             self._releases.popleft()
 
@@ -136,7 +136,7 @@ def _by_thread(sources: Mapping[str, dict[str, Any]]) -> dict[ThreadId, Any]:
 
 
 def _copying(tables: Sequence[Mapping[str, Any]]) -> str:
-    """Of the copies that have not landed whole."""
+    """Progress of the copies that have not landed completely."""
     if not tables:
         return ""
     done, chunks, rows = (sum(table[name] for table in tables) for name in ("chunks_done", "chunks", "rows"))
@@ -174,7 +174,7 @@ def _services(runner: Runner, figures: Figures) -> Table:
 
 
 class Screen:
-    """What goes on: the table where there is a terminal, lines elsewhere. What was said stays above the table."""
+    """Shows progress: a live table on a terminal, else lines. Messages stay above the table."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -185,7 +185,7 @@ class Screen:
 
     def __enter__(self) -> Screen:
         if out.is_terminal:
-            # a new one each time: it would go up over what was printed since
+            # a new one each time: a reused one would overwrite what was printed since
             self._live = Live(console=out, refresh_per_second=5, transient=True)
             self._live.start()
         return self
@@ -205,7 +205,7 @@ class Screen:
         return time.monotonic() - self._started
 
     def show(self) -> Figures:
-        """To be called again and again."""
+        """Update the display; to be called repeatedly."""
         figures = self.watch.look()
         if self._live is not None:
             self._live.update(draw(self.watch.runner, figures, self._caption))

@@ -1,4 +1,4 @@
-"""`lowwater logs`: what the services of `lowwater up` say, one event a line."""
+"""`lowwater logs`: the logs of the services of `lowwater up`, one event per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLL_SECONDS = 0.3
 
 
 class Tail:
-    """The end of one file, and what is added to it. A line counts once it is whole."""
+    """The last lines of a file, and the lines appended to it. Incomplete lines are held back."""
 
     def __init__(self, path: Path, lines: int) -> None:
         self.name = path.stem
@@ -37,17 +37,17 @@ class Tail:
 
 
 def logs(
-    services: Annotated[list[str] | None, typer.Argument(help="such as extractor-bank; all without")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on with what comes, until Ctrl-C")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="of each service, to begin with", min=0)] = 20,
+    services: Annotated[list[str] | None, typer.Argument(help="for example extractor-bank; default: all")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="print new lines until Ctrl-C")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="number of last lines of each service", min=0)] = 20,
     directory: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """What the services say. With --json each line is {"service", "line"}."""
+    """Print the logs of the services. With --json, each line is {"service", "line"}."""
     place = directory / "logs"
     known = {path.stem: path for path in sorted(place.glob("*.log"))}
     if unknown := [name for name in services or [] if name not in known]:
-        names = ", ".join(known) or f"none: there is nothing in {place}"
+        names = ", ".join(known) or f"none: there are no logs in {place}"
         raise ConfigError(f"there is no log of {unknown[0]!r}", hint=f"known: {names}")
     tails = [Tail(known[name], lines) for name in services or known]
     try:

@@ -1,7 +1,7 @@
 """The command line `lowwater`.
 
 A new group of commands is a module with a `typer.Typer`, added here with `app.add_typer`; a single command is
-a function, added with `app.command()`. What all have in common is in `contract.py`.
+a function, added with `app.command()`. Common options and exit codes are in `contract.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ app.command("run-kubernetes")(run_kubernetes)
 
 
 def main() -> None:
-    """Runs one command; an error of ours is one line and its hint, never a traceback."""
+    """Run one command. A LowwaterError is printed as one line and its hint, without a traceback."""
     try:
         app()
     except LowwaterError as error:

@@ -1,4 +1,4 @@
-"""An operator's words: pause and resume, copy, exclude a thread, skip one transaction. Each is recorded."""
+"""Operator commands: pause and resume, copy, exclude a thread, skip a transaction. Each one is recorded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ source_app = typer.Typer(
     help="Sources: list, add, check, pause, resume, restart, stop, copy, reset, remove.", no_args_is_help=True
 )
 thread_app = typer.Typer(help="Threads: exclude one from the watermark, include it again.", no_args_is_help=True)
-group_app = typer.Typer(help="Groups: status, pause, resume, skip one transaction, try again.", no_args_is_help=True)
+group_app = typer.Typer(help="Groups: status, pause, resume, skip one transaction, retry.", no_args_is_help=True)
 
 
 def codec_of(settings: Settings) -> RecordCodec:
@@ -40,12 +40,12 @@ def codec_of(settings: Settings) -> RecordCodec:
 
 
 def say(settings: Settings, kind: str, name: str, change: Change) -> ControlState:
-    """Write a word to the control topic; returns once it counts."""
+    """Write a command to the control topic. Returns when it is in effect; raises ControlConflictError on conflicts."""
     return commit_control(settings.kafka, codec_of(settings), kind, name, change)
 
 
 def fleet_of(settings: Settings) -> WantedFleet:
-    """The config's sources and groups, and those that were added since."""
+    """The sources and groups of the config, with the changes of the control topic."""
     codec, fold = codec_of(settings), ControlFold()
     for message in read_to_end(settings.kafka, topics.CONTROL)[0]:
         fold.apply(codec.decode(message.value() or b"", Control))
@@ -63,7 +63,7 @@ def group_of(fleet: WantedFleet, source: str) -> str:
     group = fleet.group_of(source)
     if group is None:
         raise ConfigError(
-            f"no group has the source {source!r}", hint="set its `group`, or add it to a group's `sources`"
+            f"source {source!r} is not in a group", hint="set its `group`, or add it to a group's `sources`"
         )
     return group
 
@@ -86,7 +86,7 @@ def _want(settings: Settings, kind: str, name: str, change: Change, as_json: boo
 
 @source_app.command()
 def check(name: str, config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """Ask the live database for all that capture needs; each thing that it lacks with its fix."""
+    """Check the database for everything that capture needs; each failed check has a fix."""
     fleet = fleet_of(load(config_file))
     known(fleet, SOURCE, name)
     spec = fleet.sources[name]
@@ -111,21 +111,23 @@ def print_checks(found: list[dict[str, Any]]) -> None:
 def reset_source(
     name: str,
     reason: ReasonOption,
-    is_sure: Annotated[bool, typer.Option("--yes", help="yes, what the log has in between is not captured")] = False,
+    is_sure: Annotated[
+        bool, typer.Option("--yes", help="confirm that changes since the position are not captured from the log")
+    ] = False,
     config_file: ConfigOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forget where a source was read to: capture begins anew, and its tables are copied anew."""
+    """Delete a source's position: capture starts from scratch, and its tables are copied again."""
     settings = load(config_file)
     fleet = fleet_of(settings)
     known(fleet, SOURCE, name)
     if not is_sure:
         raise ConfigError(
-            f"the position of {name} would be forgotten",
-            hint="changes between it and now come only as far as new copies have them; say --yes if that is meant",
+            f"the position of {name} would be deleted",
+            hint="changes since then are lost, except rows that the new copies contain; confirm with --yes",
         )
     done = ask({"do": "reset", "settings": fleet.settings.model_dump(mode="json"), "name": name})["done"]
-    # one that has stopped for an error waits for a word
+    # an extractor that stopped after an error waits for a command
     state = say(settings, SOURCE, name, words.want(Wanted.RUNNING, reason))
     tell({"source": name, "done": done, "version": state.version}, as_json)
 
@@ -133,9 +135,9 @@ def reset_source(
 @source_app.command()
 def copy(
     name: str, table: str, reason: ReasonOption = "", config_file: ConfigOption = None, as_json: AsJson = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="read nothing more of the copy that is under way")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="cancel the current copy of the table")] = False,
 ) -> None:  # fmt: skip
-    """Copy a table anew, `schema.table`, while its stream goes on: a full refresh. It replaces the copy before."""
+    """Copy a table (`schema.table`) again while changes are captured. The new copy replaces the old one."""
     settings = load(config_file)
     known(fleet_of(settings), SOURCE, name)
     word = CopyRequest(table, uuid.uuid4().hex[:12], reason, cancel)
@@ -148,31 +150,31 @@ def copy(
 
 @source_app.command()
 def pause(name: str, reason: ReasonOption = "", config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """Stop reading the source's log; its group waits for it."""
+    """Stop reading the source's log. Its group waits for it."""
     _want(load(config_file), SOURCE, name, words.want(Wanted.PAUSED, reason), as_json)
 
 
 @source_app.command()
 def resume(name: str, reason: ReasonOption = "", config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """Read on, also after an error that has been mended."""
+    """Continue reading the source's log, also after an error was fixed."""
     _want(load(config_file), SOURCE, name, words.want(Wanted.RUNNING, reason), as_json)
 
 
 @source_app.command()
 def stop(name: str, reason: ReasonOption = "", config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """End the extractor after its current batch."""
+    """Stop the extractor after the current batch."""
     _want(load(config_file), SOURCE, name, words.want(Wanted.STOPPED, reason), as_json)
 
 
 @source_app.command()
 def restart(name: str, reason: ReasonOption = "", config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """Begin its session anew: the position is read again from Kafka."""
+    """Restart its session: the position is read from Kafka again."""
     _want(load(config_file), SOURCE, name, words.restart(uuid.uuid4().hex[:12], reason), as_json)
 
 
 @source_app.command()
 def remove(name: str, reason: ReasonOption = "", config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """Take it out of the fleet. Its topics stay: added again, it goes on where it was."""
+    """Remove it from the fleet. Its topics are retained; if it is added again, it continues where it was."""
     _want(load(config_file), SOURCE, name, words.remove(reason), as_json)
 
 
@@ -183,7 +185,7 @@ def remove(name: str, reason: ReasonOption = "", config_file: ConfigOption = Non
 def exclude(
     source: str, thread: int, reason: ReasonOption, config_file: ConfigOption = None, as_json: AsJson = False
 ) -> None:
-    """Take a thread out of the watermark: the others no longer wait for it. What it commits below is late."""
+    """Exclude a thread from the watermark: the group no longer waits for it. Later commits below it are late."""
     settings = load(config_file)
     group = group_of(fleet_of(settings), source)
     state = say(settings, GROUP, group, words.exclude(Exclusion(source, thread, reason)))
@@ -194,7 +196,7 @@ def exclude(
 def include(
     source: str, thread: int, reason: ReasonOption, config_file: ConfigOption = None, as_json: AsJson = False
 ) -> None:
-    """Put a thread back into the watermark."""
+    """Include a thread in the watermark again."""
     settings = load(config_file)
     group = group_of(fleet_of(settings), source)
     state = say(settings, GROUP, group, words.include(source, thread, reason))
@@ -208,7 +210,7 @@ def include(
 def pause_group(
     name: str, reason: ReasonOption = "", config_file: ConfigOption = None, as_json: AsJson = False
 ) -> None:
-    """Release nothing until it is resumed."""
+    """Stop releasing transactions until the group is resumed."""
     _want(load(config_file), GROUP, name, words.want(Wanted.PAUSED, reason), as_json)
 
 
@@ -216,7 +218,7 @@ def pause_group(
 def resume_group(
     name: str, reason: ReasonOption = "", config_file: ConfigOption = None, as_json: AsJson = False
 ) -> None:
-    """Release again."""
+    """Continue releasing transactions."""
     _want(load(config_file), GROUP, name, words.want(Wanted.RUNNING, reason), as_json)
 
 
@@ -224,9 +226,9 @@ def resume_group(
 def skip(
     source: str, thread: int, txid: str, reason: ReasonOption, config_file: ConfigOption = None,
     as_json: AsJson = False,
-    position: Annotated[str, typer.Option(help="where it committed, as the error shows it: 17.3")] = "",
+    position: Annotated[str, typer.Option(help="order of its commit, as the error shows it: 17.3")] = "",
 ) -> None:  # fmt: skip
-    """Pass over one named transaction; `Skipped` takes its place in the order."""
+    """Skip one transaction. A `Skipped` record is released in its place."""
     settings = load(config_file)
     group = group_of(fleet_of(settings), source)
     word = Skip(source, thread, txid, reason, uuid.uuid4().hex[:12], position)
@@ -236,5 +238,5 @@ def skip(
 
 @group_app.command()
 def retry(group: str, reason: ReasonOption = "", config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """Something was mended: read stopped sources again."""
+    """Read stopped sources again, after their error was fixed."""
     _want(load(config_file), GROUP, group, words.retry(reason), as_json)

@@ -1,4 +1,4 @@
-"""`lowwater source list|status|add|config|tables` and `lowwater group list|status`: what there is, and one more."""
+"""`lowwater source list|status|add|config|tables` and `lowwater group list|status`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from lowwater_fleet.cli.fleet_view import viewing
 from lowwater_fleet.cli.operate import fleet_of, group_app, known, print_checks, say, source_app, tell
 from lowwater_fleet.cli.status import draw
 
-#: with the words of `operate_cli`
+#: also has the commands of `operate.py`
 app = source_app
 
 
 @source_app.command("list")
 def list_sources(config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """All sources and what each is doing."""
+    """List all sources with their state."""
     with viewing(load(config_file)) as view:
         sources = list(view.picture()["sources"].values())
     rows = [{name: s[name] for name in ("name", "kind", "group", "state", "wanted")} for s in sources]
@@ -51,7 +51,7 @@ def _picture(settings: Settings, kind: str, name: str) -> dict[str, Any]:
 
 @source_app.command("status")
 def source_status(name: str, config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """One source: threads, marks, what is held, the error if it has one. Ends with 1 if it has."""
+    """Status of one source: threads, marks, error. The exit code is 1 if it has an error."""
     picture = _picture(load(config_file), SOURCE, name)
     source = picture["sources"][name]
     if as_json:
@@ -64,7 +64,7 @@ def source_status(name: str, config_file: ConfigOption = None, as_json: AsJson =
 
 @group_app.command("status")
 def group_status(group: str, config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """The watermark, who holds it and since when, what waits."""
+    """Status of one group: watermark, the thread that holds it and for how long, waiting transactions."""
     picture = _picture(load(config_file), words.GROUP, group)
     found = picture["groups"][group]
     if as_json:
@@ -78,7 +78,7 @@ def group_status(group: str, config_file: ConfigOption = None, as_json: AsJson =
 
 @group_app.command("list")
 def list_groups(config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """All groups, and where each order has come to."""
+    """List all groups with their state and last gsn."""
     with viewing(load(config_file)) as view:
         groups = list(view.picture()["groups"].values())
     rows = [{name: g[name] for name in ("name", "sources", "state", "wanted", "gsn", "waiting")} for g in groups]
@@ -93,7 +93,7 @@ def list_groups(config_file: ConfigOption = None, as_json: AsJson = False) -> No
 
 @source_app.command("config")
 def source_config(name: str, config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """A source's config, as it was given: references to secrets, never their values."""
+    """Print a source's config, with references to secrets instead of their values."""
     fleet = fleet_of(load(config_file))
     known(fleet, SOURCE, name)
     spec = shown(fleet.sources[name].model_dump(mode="json", exclude_unset=True))
@@ -105,7 +105,7 @@ def source_config(name: str, config_file: ConfigOption = None, as_json: AsJson =
 
 @source_app.command("tables")
 def source_tables(name: str, config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """The tables that are captured, as the database has them now."""
+    """List the captured tables, as they currently are in the database."""
     fleet = fleet_of(load(config_file))
     known(fleet, SOURCE, name)
     spec = fleet.sources[name]
@@ -124,11 +124,11 @@ def add_source(
     name: str,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="YAML or JSON: kind, group, config, …")] = None,
     kind: Annotated[str | None, typer.Option("--kind", "-k", help="postgres, oracle, …")] = None,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="whose order it joins")] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="the group that it joins")] = None,
     settings_given: Annotated[
         list[str] | None, typer.Option("--set", "-s", help="name=value of the kind's config; a value may be JSON")
     ] = None,
-    checks: Annotated[bool, typer.Option(help="ask the live database first")] = True,
+    checks: Annotated[bool, typer.Option(help="check the database first")] = True,
     config_file: ConfigOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -137,7 +137,7 @@ def add_source(
     spec = _spec(file, kind, group, settings_given or [])
     fleet = fleet_of(settings)
     if name in fleet.sources:
-        raise ConfigError(f"there is a source {name!r} already", hint="`source remove` it first, or take another name")
+        raise ConfigError(f"source {name!r} already exists", hint="`source remove` it first, or use another name")
     if spec.group is not None:
         known(fleet, words.GROUP, spec.group)
     wrong = check_secrets(spec.config) or config_errors(spec.kind, spec.config, name)
@@ -170,7 +170,7 @@ def _spec(file: Path | None, kind: str | None, group: str | None, given: list[st
 
 
 def _value(text: str) -> Any:
-    """Numbers, lists and true are JSON; all else is text."""
+    """Parsed as JSON if possible (numbers, lists, true), else the text."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -181,14 +181,14 @@ def _check(name: str, spec: SourceSpec) -> None:
     found = ask({"do": "check", "name": name, "kind": spec.kind, "config": spec.config})["checks"]
     if not all(one["is_good"] for one in found):
         print_checks(found)
-        raise ConfigError("the database lacks something", hint="mend it, or say --no-checks to add it all the same")
+        raise ConfigError("checks of the database failed", hint="fix them, or add the source with --no-checks")
 
 
 def _add(name: str, config: str) -> words.Change:
     def change(control: Control) -> Control:
         if control.config:
-            # added by somebody else since we looked
-            raise ControlConflictError(f"there is a source {name!r} already", hint="look at it again")
+            # added concurrently
+            raise ControlConflictError(f"source {name!r} already exists", hint="see `lowwater source status`")
         return words.configure(config, "added")(control)
 
     return change

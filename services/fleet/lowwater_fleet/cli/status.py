@@ -1,4 +1,4 @@
-"""`lowwater status` and `lowwater top`: the fleet once, and live."""
+"""`lowwater status` and `lowwater top`: the status of the fleet, once and live."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STYLES = {
 
 
 def status(config_file: ConfigOption = None, as_json: AsJson = False) -> None:
-    """All sources and groups, as they are and as they are wanted. Ends with 1 if something is wrong."""
+    """The current and desired state of all sources and groups. The exit code is 1 if something is wrong."""
     with viewing(load(config_file)) as view:
         picture = view.picture()
     wrong = problems(picture)
@@ -42,11 +42,11 @@ def status(config_file: ConfigOption = None, as_json: AsJson = False) -> None:
 
 def top(
     config_file: ConfigOption = None,
-    seconds: Annotated[float, typer.Option("--interval", help="between two pictures", min=0.2)] = 1.0,
-    count: Annotated[int, typer.Option("--count", "-n", help="pictures, then it ends; 0: until Ctrl-C", min=0)] = 0,
+    seconds: Annotated[float, typer.Option("--interval", help="seconds between updates", min=0.2)] = 1.0,
+    count: Annotated[int, typer.Option("--count", "-n", help="number of updates; 0: until Ctrl-C", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """The same, live. With --json one document a line."""
+    """The same as `status`, live. With --json, one document per line."""
     live = Live(console=out, auto_refresh=False) if out.is_terminal and not as_json else None
     shown = 0
     with viewing(load(config_file)) as view:
@@ -75,7 +75,7 @@ def draw(picture: dict[str, Any]) -> Group:
 
 
 def _state(state: str, wanted: str) -> Text:
-    text = state if wanted in (state, "running") else f"{state}, wanted {wanted}"
+    text = state if wanted in (state, "running") else f"{state}, desired {wanted}"
     return Text(text, style=_STYLES.get(state, "dim"))
 
 

@@ -1,4 +1,4 @@
-"""`lowwater up` and `lowwater down`: a config's fleet on this machine, in the foreground or behind it."""
+"""`lowwater up` and `lowwater down`: the fleet of a config on this machine, in the foreground or background."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from lowwater_fleet.runner.services import Service, get_json
 
 DEFAULT_DIRECTORY = Path(".lowwater/up")
 DETACH_SECONDS_MAX = 120.0
-#: a landing application may be in the middle of something
+#: Spark may need some time to finish its batch
 DOWN_SECONDS_MAX = 90.0
 
 Directory = Annotated[Path, typer.Option("--directory", help="logs and state")]
 
 
 def daemon(directory: Path) -> Daemon:
-    """The `lowwater up` that runs for a directory, whoever started it."""
+    """The `lowwater up` process of a directory."""
     return Daemon(directory / "up.pid", ("lowwater", "up"))
 
 
 def up(
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="the fleet's YAML file; without one, the bank example runs")
+        Path | None, typer.Option("--config", "-c", help="the fleet's YAML file; default: the built-in bank example")
     ] = None,
     directory: Directory = DEFAULT_DIRECTORY,
     control: Annotated[
-        bool, typer.Option(help="follow the control topic: sources that are added there run, too")
+        bool, typer.Option(help="follow the control topic: also run sources that are added there")
     ] = True,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="run on behind the terminal; `lowwater down` ends it")
+        bool, typer.Option("--detach", "-d", help="run in the background; `lowwater down` stops it")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a fleet on this machine: its services are started again when they die; logs in files."""
+    """Run a fleet on this machine. Services that fail are restarted; their logs are files."""
     directory = directory.absolute()
     (directory / "logs").mkdir(parents=True, exist_ok=True)
     pid = daemon(directory).pid
     if pid is not None and pid != os.getpid():
-        raise ConfigError(f"a fleet runs in {directory} already (pid {pid})", hint="`lowwater down` ends it")
+        raise ConfigError(f"a fleet already runs in {directory} (pid {pid})", hint="`lowwater down` stops it")
     if detach:
         _detach(config, directory, control, as_json)
         return
@@ -72,14 +72,14 @@ def _run(config: Path | None, directory: Path, follows_control: bool) -> None:
         runner.add(cluster)
     try:
         runner.start()
-        out.print(f"running {', '.join(runner.services)}; logs in {directory / 'logs'}; Ctrl-C ends it")
-        out.print(f"the page: http://{runner.settings.control.host}:{runner.settings.control.port}/")
-        out.print(f"look at it: lowwater status --config {config}")
+        out.print(f"running {', '.join(runner.services)}; logs in {directory / 'logs'}; Ctrl-C stops it")
+        out.print(f"web page: http://{runner.settings.control.host}:{runner.settings.control.port}/")
+        out.print(f"status: lowwater status --config {config}")
         while True:
             try:
                 runner.supervise()
             except BusError as error:
-                # the services have their own ways to wait for Kafka; what is wanted cannot have changed meanwhile
+                # the services wait for Kafka themselves, and without Kafka the desired state cannot change
                 err.print(f"the control topic cannot be read: {error.what}", style="yellow", markup=False)
                 time.sleep(5)
             time.sleep(0.3)
@@ -94,8 +94,8 @@ def _run(config: Path | None, directory: Path, follows_control: bool) -> None:
 def _bank(directory: Path) -> tuple[EmbeddedKafka, Service, Path]:
     if (directory / "rac" / "control.json").exists():
         raise ConfigError(
-            f"{directory} holds the example of an earlier run, which cannot go on: its database is a simulation",
-            hint=f"rm -r {directory}, or give --directory",
+            f"{directory} contains the example of an earlier run, whose simulated database cannot be continued",
+            hint=f"rm -r {directory}, or set --directory",
         )
     with progress() as say:
         kafka = start_kafka(directory, say)
@@ -115,7 +115,7 @@ def _detach(config: Path | None, directory: Path, follows_control: bool, as_json
     def port() -> int | None:
         if started.pid is None:
             last = (log.read_text(errors="replace").strip().splitlines() or [""])[-1]
-            raise LowwaterError(f"it ended at once: {last}", hint=f"see {log}")
+            raise LowwaterError(f"it ended during startup: {last}", hint=f"see {log}")
         path = config or directory / "fleet.yaml"
         found = configs.load(path).control.port if path.exists() else 0
         return found if found and get_json(found, "/v1") else None
@@ -127,17 +127,15 @@ def _detach(config: Path | None, directory: Path, follows_control: bool, as_json
     if as_json:
         say_json(result)
     else:
-        out.print(
-            f"running behind this terminal (pid {started.pid}): http://127.0.0.1:{found}/; `lowwater down` ends it"
-        )
+        out.print(f"running in the background (pid {started.pid}): http://127.0.0.1:{found}/; `lowwater down` stops it")
 
 
 def down(directory: Directory = DEFAULT_DIRECTORY, as_json: AsJson = False) -> None:
-    """End the fleet of `lowwater up`, and wait until it has ended. What it keeps stays."""
+    """Stop the fleet of `lowwater up`, and wait until it has stopped. Its data is retained."""
     with progress() as say:
         say("stopping the fleet")
         was_running = daemon(directory.absolute()).stop(timeout_seconds=DOWN_SECONDS_MAX)
     if as_json:
         say_json({"was_running": was_running})
     else:
-        out.print("it has ended" if was_running else "nothing was running")
+        out.print("stopped" if was_running else "nothing was running")

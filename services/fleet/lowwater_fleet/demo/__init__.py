@@ -1,1 +1,1 @@
-"""`lowwater demo`."""
+"""The command `lowwater demo`."""

@@ -1,4 +1,4 @@
-"""`lowwater demo`: a two-thread cluster and real databases into one order and one lake, with kills on the way."""
+"""`lowwater demo`: captures a two-thread cluster and other databases into one lake, while services are killed."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from lowwater_fleet.verify.history import read_history
 SOURCE, GROUP = "rac", "bank"
 MERGER, SPARK = f"merger-{GROUP}", f"spark-{GROUP}"
 RATE = 200
-#: of the bank that is left running
+#: transactions per second of the bank with --keep
 RATE_KEPT = 50
-#: on a slow machine, a process that starts and catches up
+#: time limit of each step, for slow machines
 SECONDS_MAX = 300.0
-#: what PostgreSQL commits at the end
+#: committed in PostgreSQL at the end
 LAST_WORD = "closed"
 
 
@@ -51,12 +51,12 @@ class Demo:
         self.runner = Runner(self.config, directory)
         self.sources = list(self.runner.settings.sources)
         self.screen = Screen(Watch(self.runner, self.sources, GROUP))
-        #: what was not as it must be on the way
+        #: problems found while the demo ran
         self.problems: list[str] = []
         self._commands = directory / SOURCE / "commands"
 
     def run(self, keep: bool) -> bool:
-        """Whether all was well."""
+        """Run the demo. Returns whether all checks passed."""
         try:
             with self.screen:
                 self.start()
@@ -72,8 +72,8 @@ class Demo:
                 self.runner.stop()
 
     def start(self) -> None:
-        """The cluster waits until capture has begun, so that the checker can ask for every transaction."""
-        self.screen.say("Spark starts, which takes some ten seconds; the others do not wait for it")
+        """Start all services. The cluster is paused until capture has started, so that every transaction is checked."""
+        self.screen.say("Spark starts, which takes about ten seconds; the other services do not wait for it")
         self.runner.services[SPARK].start()
         self._commands.parent.mkdir(parents=True)
         self.command(do="pause")
@@ -83,7 +83,7 @@ class Demo:
         self.runner.services["cluster"].start()
         self._wait_for("the cluster", (self._commands.parent / "control.json").exists)
         if self.postgres is not None:
-            # before capture begins: tables are copied while they change
+            # before capture starts, so that tables change while they are copied
             self.runner.add(self.postgres.pgbench(self.directory / "logs")).start()
         for shop in self.shops:
             shop.begin()
@@ -96,7 +96,7 @@ class Demo:
         wait_for(what, check, SECONDS_MAX, each=self._tick, hint=hint)
 
     def _tick(self) -> Figures:
-        """What has died is started again, and the table moves."""
+        """Restart failed services, and update the display."""
         self.runner.supervise()
         return self.screen.show()
 
@@ -104,14 +104,14 @@ class Demo:
         try:
             return all(read_to_end(self.runner.settings.kafka, positions(source))[0] for source in self.sources)
         except LowwaterError:
-            return False  # the topic is not there yet
+            return False  # the topic does not exist yet
 
     def command(self, **command: Any) -> None:
         with self._commands.open("a") as file:
             file.write(json.dumps(command) + "\n")
 
     def play(self, caption: str, seconds: float, until: Callable[[Figures], bool] = lambda _: True) -> Figures:
-        """Some time passes, and more if what is waited for has not come."""
+        """Run for at least `seconds`, until `until` is true. Raises LowwaterError after SECONDS_MAX."""
         self.screen.say(caption)
         begin = time.monotonic()
         while True:
@@ -122,14 +122,14 @@ class Demo:
                 return figures
             if passed > SECONDS_MAX:
                 raise LowwaterError(
-                    f"in {passed:.0f} s it did not come to pass: {caption}",
+                    f"not reached within {passed:.0f} s: {caption}",
                     hint=figures.error or f"the services' logs are in {self.directory / 'logs'}",
                 )
             time.sleep(0.2)
 
     def acts(self) -> None:
         if self.postgres is None:
-            caption = "two instances commit; the merger releases in one order; Spark lands it"
+            caption = "two instances commit; the merger releases in one order; Spark lands the transactions"
             self.play(caption, 10, lambda f: f.landed > 0)
         else:
             others = " and ".join(["pgbench", *(f"a shop on {shop.source}" for shop in self.shops)])
@@ -137,33 +137,35 @@ class Demo:
             self.copy()
         self.command(do="stop", thread=2)
         others = "on 1 and elsewhere" if len(self.sources) > 1 else "on 1"
-        caption = (
-            f"instance 2 stopped without a word: {SOURCE}'s thread 2 holds the watermark, what commits {others} waits"
-        )
+        caption = f"instance 2 stopped silently: {SOURCE}'s thread 2 holds the watermark, commits {others} wait"
         held = self.play(caption, 12)
         if held.holder != (SOURCE, "2") or not held.waiting:
-            self.problems.append(f"thread 2 was stopped, and this was shown: {held}")
+            self.problems.append(f"thread 2 was stopped, but is not shown as the holder: {held}")
         self.command(do="restart", thread=2)
-        self.play("instance 2 is back: what waited is released", 6, lambda f: f.released > held.released and not f.held)
-        self.kill([MERGER], "the merger was killed with -9 and starts again from its progress", 8)
+        self.play(
+            "instance 2 is back: waiting transactions are released",
+            6,
+            lambda f: f.released > held.released and not f.held,
+        )
+        self.kill([MERGER], "the merger was killed with -9 and restarts from its progress", 8)
         extractors = [f"extractor-{source}" for source in self.sources]
-        caption = "the extractor was killed with -9 and starts again from its position"
+        caption = "the extractor was killed with -9 and restarts from its position"
         if len(extractors) > 1:
-            caption = f"all {len(extractors)} extractors were killed with -9 and start again, each from its position"
+            caption = f"all {len(extractors)} extractors were killed with -9 and restart, each from its position"
         self.kill(extractors, caption, 6)
-        self.kill([SPARK], "Spark was killed with -9 and starts again from the last manifest", 10)
+        self.kill([SPARK], "Spark was killed with -9 and restarts from the last manifest", 10)
 
     def copy(self) -> None:
         from lowwater_fleet.demo.pgbench_books import is_copied
 
         caption = (
-            "PostgreSQL's tables are older than its log: Spark copies them while pgbench goes on, and lands the order"
+            "PostgreSQL's rows are older than its log: Spark copies them while pgbench runs, and lands transactions"
         )
         is_readable = _seldom(lambda: is_copied(str(self.lake)))
         self.play(caption, 5, lambda f: f.landed > 0 and is_readable(f))
 
     def kill(self, names: list[str], caption: str, seconds: float) -> None:
-        """They are back when something was done that had not been done before."""
+        """Kill the services, and wait until they have made progress again."""
         for name in names:
             self.runner.services[name].kill()
         before = self.screen.show()
@@ -173,17 +175,17 @@ class Demo:
             self.play(caption, seconds, lambda f: f.released > before.released)
 
     def finish(self) -> None:
-        """Ends when all that the databases have committed has landed."""
+        """Stop the workloads, and wait until everything that the databases have committed has landed."""
         self.command(do="pause")
         self.problems += demo_shops.settle(self.shops)
         if self.postgres is not None:
             self.runner.services["pgbench"].stop()
             self.postgres.close_the_books(LAST_WORD)
-        self.play("the bank closes" + ("; pgbench ends" if self.postgres is not None else ""), 1)
+        self.play("the bank closes" + ("; pgbench stops" if self.postgres is not None else ""), 1)
         wanted = len(self.history())
         caption = f"all of its {wanted:,} transactions are released and land"
         if len(self.sources) > 1:
-            caption += ", and all of the other databases'"
+            caption += ", and those of the other databases"
         has_all = _seldom(lambda: self._has_landed(wanted))
         self.play(caption, 0, lambda f: f.landed >= max(wanted, f.released) and has_all(f))
 
@@ -203,7 +205,7 @@ class Demo:
         return read_history(self._commands.parent / "history.jsonl")
 
     def report(self, keep: bool) -> bool:
-        # pyarrow and duckdb take a while: other commands need not load them
+        # imported here because pyarrow and duckdb load slowly, and other commands do not need them
         from lowwater.lake import Lake
         from lowwater_fleet.demo.lake import check, print_queries, print_result
 
@@ -214,7 +216,7 @@ class Demo:
         print_result(checked)
         print_queries(lake, self.postgres is not None)
         self._print_what_to_try(lake.gsn, keep)
-        out.print(f"\nAll of it took {self.screen.seconds:.0f} s.")
+        out.print(f"\nThe demo took {self.screen.seconds:.0f} s.")
         return checked.is_good
 
     def _print_what_to_try(self, gsn: int, keep: bool) -> None:
@@ -242,7 +244,9 @@ class Demo:
         for line in [*lines, *(running if keep else [])]:
             out.print(f"  .venv/bin/{line}", markup=False)
         if not keep:
-            out.print("  make demo KEEP=1     leaves it running, and says how to look at it and how to read its topic")
+            out.print(
+                "  make demo KEEP=1     leaves it running, and prints commands for its status and for reading its topic"
+            )
 
     def stay(self) -> None:
         self.command(do="rate", value=RATE_KEPT)
@@ -253,7 +257,7 @@ class Demo:
             shop.begin()
         try:
             with self.screen:
-                self.screen.say("the bank is open again; Ctrl-C ends it")
+                self.screen.say("the bank is open again; Ctrl-C stops it")
                 while True:
                     self._tick()
                     time.sleep(0.5)
@@ -262,7 +266,7 @@ class Demo:
 
 
 def _seldom(check: Callable[[], bool], seconds: float = 1.0) -> Callable[[Figures], bool]:
-    """For a look that costs more than the services' own figures."""
+    """Call `check` at most once in `seconds`, because it is more expensive than the services' figures."""
     next_at = 0.0
 
     def look(_: Figures) -> bool:
@@ -277,21 +281,21 @@ def _seldom(check: Callable[[], bool], seconds: float = 1.0) -> Callable[[Figure
 
 
 def _short(path: Path) -> str:
-    """As one would type it."""
+    """The path relative to the current directory, if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def demo(
-    directory: Annotated[Path, typer.Option(help="its data; emptied first")] = Path(".lowwater/demo"),
+    directory: Annotated[Path, typer.Option(help="data directory; is emptied first")] = Path(".lowwater/demo"),
     keep: Annotated[bool, typer.Option("--keep", help="leave it running at the end, until Ctrl-C")] = False,
 ) -> None:
-    """Show it: a simulated cluster and real databases, kills on the way, a check of every transaction at the end."""
+    """Run a demo: captures a simulated cluster and other databases, kills services, and checks every transaction."""
     directory = directory.absolute()
     findings = examine(directory / "kafka", takes_free_ports=True)
     print_findings(findings)
     if not all(finding.ok for finding in findings):
-        err.print("this machine lacks something; with it, run the demo again", style="red")
+        err.print("checks of this machine failed; fix them, then run the demo again", style="red")
         raise typer.Exit(1)
     end_as_by_ctrl_c()
     demo_postgres.remove_old(directory)

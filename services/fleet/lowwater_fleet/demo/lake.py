@@ -1,4 +1,4 @@
-"""What the demo reads out of the lake: every transaction, the bank at every version, and queries over one of them."""
+"""The demo's checks of the lake: every transaction, the bank at every version, and queries on one version."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from lowwater_fleet.verify.lake import read_lake, stale_records
 from lowwater_fleet.verify.ordered_topic import Ordered
 
 ACCOUNTS, TRANSFERS = "BANK.ACCOUNTS", "BANK.TRANSFERS"
-#: what an account has, beside what its transfers say that it has: they agree only in one version of both tables
+#: the balance of an account, and the balance computed from its transfers: equal only if both tables have one version
 QUERY = """\
 WITH moves AS (SELECT TARGET_ACCOUNT AS id, AMOUNT_CENTS AS cents FROM transfers
                UNION ALL SELECT SOURCE_ACCOUNT, -AMOUNT_CENTS FROM transfers)
 SELECT a.ID AS account, a.BRANCH AS branch, count(*) AS transfers, a.BALANCE_CENTS / 100 AS balance,
        round(10000 + sum(cents) / 100, 2) AS by_transfers
 FROM accounts a JOIN moves ON a.ID = moves.id GROUP BY ALL ORDER BY balance DESC, account LIMIT 5"""
-#: of two databases that know nothing of each other: one number is a version of both
+#: tables of two independent databases: one gsn is a version of both
 BOTH_QUERY = """\
 SELECT (SELECT sum(BALANCE_CENTS) / 100 FROM accounts) AS cluster_accounts,
        (SELECT sum(abalance) FROM pgbench_accounts) AS pgbench_accounts,
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Bank:
-    """The balances as they follow from the changes, and the money that was paid in at the opening of accounts."""
+    """The balances computed from the changes, and the total paid in when accounts were opened."""
 
     opened: dict[int, int] = field(default_factory=dict)
     balances: dict[int, int] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Bank:
     total: int = 0
 
     def apply(self, row: Row) -> tuple[int, ...]:
-        """The accounts that it touches."""
+        """Apply a change. Returns the accounts that it affects."""
         if "AMOUNT_CENTS" in row:
             source, target, amount = row["SOURCE_ACCOUNT"], row["TARGET_ACCOUNT"], row["AMOUNT_CENTS"]
             self.moved[source] = self.moved.get(source, 0) - amount
@@ -67,7 +67,7 @@ class Bank:
         return (account,)
 
     def is_sound(self, touched: set[int]) -> bool:
-        """No money came or went, and both tables say the same of the accounts that were touched."""
+        """Whether the total is unchanged, and both tables agree on the affected accounts."""
         if self.total != self.paid_in:
             return False
         return all(self.balances.get(a) == self.opened.get(a, 0) + self.moved.get(a, 0) for a in touched)
@@ -75,7 +75,7 @@ class Bank:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The bank's total after each gsn, and the versions at which the bank was not sound."""
+    """The bank's total after each gsn, and the versions at which the bank was inconsistent."""
 
     cents: dict[int, int]
     wrong: list[int]
@@ -85,7 +85,7 @@ class Totals:
         return self.cents[max(self.cents)]
 
     def at(self, gsn: int) -> int:
-        """The transaction with this gsn may be another database's: what the last of the bank's left."""
+        """The total after the bank's last transaction at or below this gsn."""
         gsns = list(self.cents)
         return self.cents[gsns[bisect_right(gsns, gsn) - 1]]
 
@@ -100,7 +100,7 @@ def _place(row: Row) -> tuple[int, int]:
 
 
 def totals(lake: Lake) -> Totals:
-    """Every version, one after the other: the changes of both tables in their order, looked at after each gsn."""
+    """Apply the changes of both tables in order, and check the bank after each gsn."""
     accounts = _rows(lake, ACCOUNTS, ["ID", "BALANCE_CENTS"])
     transfers = _rows(lake, TRANSFERS, ["SOURCE_ACCOUNT", "TARGET_ACCOUNT", "AMOUNT_CENTS"])
     bank, cents, wrong = Bank(), {}, []
@@ -113,19 +113,18 @@ def totals(lake: Lake) -> Totals:
 
 
 def total_of_state(at: Version) -> int:
-    """The same sum the other way: out of the rows that the lake gives for this version."""
+    """The same total, computed from the rows that the lake returns for this version."""
     return int(pc.sum(at.state(ACCOUNTS, ["BALANCE_CENTS"]).arrow()["BALANCE_CENTS"]).as_py())
 
 
 def some_versions(first: int, last: int, count: int = 6) -> list[int]:
-    """In equal steps."""
+    """Versions in equal steps."""
     return sorted({first + (last - first) * step // (count - 1) for step in range(count)})
 
 
 def transactions(lake: Lake, cluster: str, shops: Sequence[Shop] = ()) -> list[Ordered]:
-    """The cluster's with all values, those of the others, and those without changes: one order.
-
-    Without changes are the ones that only make a copy readable, or only say that tables are stale.
+    """All transactions by gsn: those of the cluster with all values, those of the other sources, and those without
+    changes, which only make a copy readable or mark tables as stale.
     """
     found = [*read_lake(lake, source=cluster), *pgbench_transactions(lake)]
     found += [transaction for shop in shops for transaction in shop_transactions(lake, shop)]
@@ -135,7 +134,7 @@ def transactions(lake: Lake, cluster: str, shops: Sequence[Shop] = ()) -> list[O
 
 
 def count_landed(lake: Lake, source: str) -> int:
-    """Transactions of one source."""
+    """The number of landed transactions of one source."""
     found: set[int] = set()
     for name in lake.names():
         if name.startswith(f"{source}."):
@@ -151,7 +150,7 @@ class Checked:
     landings: int
     books: Books | None
     shops: ShopBooks
-    #: versions whose total was also taken from the state, and was the same
+    #: versions whose total was also computed from the state, with the same result
     states: list[int]
     problems: list[str]
 
@@ -168,17 +167,18 @@ def check(
     shops: Sequence[Shop],
     say: Callable[[str], None],
 ) -> Checked:
-    """Every transaction and value against the cluster's own history, the books of both databases at every version."""
-    say(f"reading the lake: {lake.gsn:,} transactions against the cluster's history")
+    """Compare every transaction and value with the cluster's history, and check the books of all databases at every
+    version."""
+    say(f"comparing {lake.gsn:,} transactions of the lake with the cluster's history")
     ordered = transactions(lake, cluster, shops)
     verdict = verify(ordered, {cluster: history}, lambda change: change)
     check_transactions(verdict, ordered)
     books = None if postgres is None else check_books(lake, postgres, verdict, say)
     sold = ShopBooks()
     for shop in shops:
-        say(f"the sales of {shop.source} against its own rows")
+        say(f"comparing the sales of {shop.source} with its rows")
         check_shop(lake, shop, verdict, sold)
-    say(f"the bank at each of {lake.gsn:,} versions")
+    say(f"checking the bank at each of {lake.gsn:,} versions")
     found = totals(lake)
     changes = sum(len(transaction.values) for transaction in ordered)
     landings = sum(manifest.kind is ManifestKind.LAND for manifest in lake.chain.log())
@@ -186,14 +186,14 @@ def check(
     checked = Checked(verdict, found, changes, landings, books, sold, [], problems)
     if found.wrong:
         checked.problems.append(
-            f"the bank is not sound at {len(found.wrong):,} versions, the first is {found.wrong[0]}"
+            f"the bank is inconsistent at {len(found.wrong):,} versions, the first is {found.wrong[0]}"
         )
     for gsn in some_versions(min(found.cents), lake.gsn):
-        say(f"the bank as of gsn {gsn:,}")
+        say(f"checking the bank as of gsn {gsn:,}")
         if (total := total_of_state(lake.at(gsn))) == found.at(gsn):
             checked.states.append(gsn)
         else:
-            checked.problems.append(f"as of gsn {gsn} the accounts hold {total}, by the changes {found.at(gsn)}")
+            checked.problems.append(f"as of gsn {gsn} the state has a total of {total}, the changes {found.at(gsn)}")
     return checked
 
 
@@ -214,9 +214,11 @@ def print_result(checked: Checked) -> None:
 
 
 def print_queries(lake: Lake, has_postgres: bool) -> None:
-    """The newest version; all tables are of it."""
+    """Print queries on the newest version."""
     at = lake.at()
-    out.print(f"\nThe richest accounts at gsn {at.gsn:,}, by their rows and by their transfers:", style="bold")
+    out.print(
+        f"\nThe richest accounts at gsn {at.gsn:,}, with the balance computed from their transfers:", style="bold"
+    )
     out.print(QUERY, style="dim", markup=False)
     print_rows(*ask(at, QUERY, 5))
     if has_postgres:

@@ -1,4 +1,4 @@
-"""The demo's real database: an embedded PostgreSQL, and pgbench (TPC-B), which works on it all the while."""
+"""The demo's PostgreSQL: an embedded server with a continuous pgbench (TPC-B) workload."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from lowwater_fleet.servers.postgres_install import VERSION_NEWEST, find_client,
 SOURCE = "postgres"
 TABLES = ("pgbench_accounts", "pgbench_tellers", "pgbench_branches", "pgbench_history")
 CLIENTS, RATE = 4, 50
-#: of a copy: several chunks for the 100,000 accounts, so that there is something to see
+#: small, so that the copy of the 100,000 accounts has several chunks
 CHUNK_ROWS = 20_000
-#: it ends when it is told to
+#: practically unlimited: the demo stops pgbench
 SECONDS_MAX = 30 * 24 * 3600
 
 
@@ -30,7 +30,7 @@ def lake_name(table: str) -> str:
 
 
 def lacking() -> str:
-    """What this machine lacks for it; empty where there is all."""
+    """What is missing on this machine; empty if nothing is."""
     try:
         find_install(VERSION_NEWEST)
         find_client("pgbench")
@@ -46,18 +46,18 @@ class DemoPostgres:
         self._server = EmbeddedPostgres(directory / SOURCE, VERSION_NEWEST)
 
     def start(self, say: Callable[[str], None]) -> None:
-        """With pgbench's rows in it: they are older than all that the log will tell."""
-        say(f"PostgreSQL {VERSION_NEWEST} starts")
+        """Start the server and load pgbench's tables. These rows are older than the captured log."""
+        say(f"starting PostgreSQL {VERSION_NEWEST}")
         self._server.start()
-        say("pgbench fills its tables")
+        say("loading pgbench's tables")
         done = subprocess.run(self._pgbench("-i", "-q", "-s", "1"), capture_output=True, text=True, check=False)
         if done.returncode:
             raise LowwaterError(f"pgbench -i failed: {done.stderr.strip()}", hint=f"see {self._server.log}")
-        # pgbench makes this one without a key; a row that cannot be told from others cannot be followed
+        # pgbench creates this table without a key, but rows can only be compared by a key
         self.execute("ALTER TABLE pgbench_history ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
 
     def remove(self) -> None:
-        """Also what a run before this one has left."""
+        """Delete the server, also that of an earlier run."""
         self._server.remove()
 
     def _pgbench(self, *arguments: str) -> list[str]:
@@ -80,7 +80,7 @@ class DemoPostgres:
         return Service("pgbench", self._pgbench(*options), logs / "pgbench.log")
 
     def execute(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        import psycopg  # not a dependency: the command line does without it
+        import psycopg  # not a dependency of the command line
 
         with psycopg.connect(self._server.conninfo, autocommit=True) as connection:
             cursor = connection.execute(sql.encode(), values)
@@ -90,13 +90,16 @@ class DemoPostgres:
         return self.execute(f"SELECT {', '.join(columns)} FROM {table}")
 
     def close_the_books(self, word: str) -> None:
-        """Commits a last word behind all that pgbench, which was stopped, has committed. No amount changes."""
+        """Commit a final update with `word` after pgbench's last transaction. Amounts are not changed.
+
+        pgbench must have been stopped.
+        """
         mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'"
         wait_for("pgbench's last transaction", lambda: self.execute(mine) == [(0,)], 30)
         self.execute("UPDATE pgbench_branches SET filler = %s WHERE bid = 1", word)
 
 
 def remove_old(directory: Path) -> None:
-    """The server of an earlier demo: its data may lie below /tmp, and only the directory tells where."""
+    """Remove the server of an earlier demo. Its data may be below /tmp; the path is stored in the directory."""
     if (directory / SOURCE).exists():
         DemoPostgres(directory).remove()

@@ -1,4 +1,4 @@
-"""pgbench's books in the lake: in balance at every version, and at the end the database's own rows."""
+"""Checks pgbench's tables in the lake: sums are equal at every version, and the final rows equal the database's."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from lowwater_fleet.verify.history import Verdict
 from lowwater_fleet.verify.lake import gap_in, stale_records
 from lowwater_fleet.verify.ordered_topic import Ordered
 
-#: of each table its key and the amount that TPC-B keeps equal to the other tables', in sum
+#: by table: its key, and the amount whose sum TPC-B keeps equal in all tables
 COLUMNS = {
     "pgbench_accounts": ("aid", "abalance"),
     "pgbench_tellers": ("tid", "tbalance"),
     "pgbench_branches": ("bid", "bbalance"),
     "pgbench_history": ("id", "delta"),
 }
-#: the same the other way: out of the rows that the lake gives for a version
+#: the same sums, computed from the rows that the lake returns for a version
 SUMS = "SELECT " + ", ".join(f"(SELECT coalesce(sum({COLUMNS[t][1]}), 0) FROM {t}) AS {t}" for t in TABLES)
 
 
@@ -42,9 +42,9 @@ class _Change(NamedTuple):
 
 @dataclass(slots=True)
 class Books:
-    #: from here on all four tables can be read
+    #: the first gsn at which all four tables can be read
     from_gsn: int
-    #: versions that changed something, and those at which the sums differed
+    #: the number of versions checked, and those with different sums
     versions: int = 0
     wrong: list[int] = field(default_factory=list)
     rows: int = 0
@@ -52,15 +52,16 @@ class Books:
     problems: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
+        equal = "not equal" if self.problems else "equal"
         return (
             f"pgbench: {self.copied_rows:,} rows copied while it wrote; accounts, tellers, branches and history in "
             f"balance at {self.versions - len(self.wrong):,} of {self.versions:,} versions from gsn "
-            f"{self.from_gsn:,} on; at the end {self.rows:,} rows, {'not ' if self.problems else ''}as PostgreSQL's"
+            f"{self.from_gsn:,} on; at the end {self.rows:,} rows, {equal} to PostgreSQL's"
         )
 
 
 def readable_from(lake: Lake) -> int:
-    """The gsn from which on every table of pgbench can be read; 0 while one cannot be."""
+    """The first gsn at which all tables of pgbench can be read; 0 if there is none yet."""
     found = {table: copied.gsn for copied in lake.chain.copied for table in copied.tables}
     return max(found.get(lake_name(t), 0) for t in TABLES) if all(lake_name(t) in found for t in TABLES) else 0
 
@@ -79,13 +80,13 @@ def is_copied(uri: str) -> bool:
 
 
 def has_landed(uri: str, word: str) -> bool:
-    """Whether the last word of `close_the_books` is there, and so all that was committed before it."""
+    """Whether the final update of `close_the_books` has landed, and with it all earlier transactions."""
     found = Lake.open(uri).state(lake_name("pgbench_branches"), columns=["filler"]).arrow()["filler"].to_pylist()
     return word in [filler.rstrip() for filler in found if filler]
 
 
 def pgbench_transactions(lake: Lake) -> list[Ordered]:
-    """Put together again out of the four tables; of a change only its table is told."""
+    """The transactions, assembled from the four tables. Of each change, only the table is included."""
     found: dict[int, Ordered] = {}
     seqs: dict[int, list[int]] = {}
     for table in TABLES:
@@ -105,7 +106,7 @@ def pgbench_transactions(lake: Lake) -> list[Ordered]:
 
 
 def check_transactions(verdict: Verdict, transactions: list[Ordered]) -> None:
-    """TPC-B touches each of the four tables once: less is torn. Nor may one come twice."""
+    """A TPC-B transaction changes each of the four tables once: others count as torn, repeated ones as duplicated."""
     whole = Counter(TABLES)
     times: Counter[str] = Counter()
     for transaction in transactions:
@@ -113,25 +114,25 @@ def check_transactions(verdict: Verdict, transactions: list[Ordered]) -> None:
             continue
         times[transaction.commit.txid] += 1
         touched = Counter(transaction.values)
-        # the last word of `close_the_books` is the only one that is not pgbench's
+        # except the final update of `close_the_books`
         if touched != whole and touched != {"pgbench_branches": 1}:
             verdict.torn += 1
-            verdict.note(f"gsn {transaction.gsn}: a transaction of pgbench that touches {dict(touched)}")
+            verdict.note(f"gsn {transaction.gsn}: a transaction of pgbench that changes {dict(touched)}")
     for txid, count in times.items():
         if count > 1:
             verdict.duplicated += 1
-            verdict.note(f"{SOURCE}: transaction {txid} is there {count} times")
+            verdict.note(f"{SOURCE}: transaction {txid} was found {count} times")
 
 
 def check_books(lake: Lake, database: DemoPostgres, verdict: Verdict, say: Callable[[str], None]) -> Books:
     books = Books(readable_from(lake), copied_rows=copied_rows(lake))
-    say("pgbench's books at each of its versions")
+    say("checking pgbench's sums at each version")
     _check_every_version(lake, books)
     for gsn in (books.from_gsn, (books.from_gsn + lake.gsn) // 2, lake.gsn):
         _, (row,) = ask(lake.at(gsn), SUMS, 1)
         if len(set(row.values())) != 1:
             books.problems.append(f"pgbench: as of gsn {gsn} the sums are {row}")
-    say("pgbench's rows against PostgreSQL's")
+    say("comparing pgbench's rows with PostgreSQL's")
     for table in TABLES:
         _check_rows(lake, database, table, books, verdict)
     if books.wrong:
@@ -149,7 +150,7 @@ def _changes(lake: Lake, table: str, after_gsn: int) -> Iterator[_Change]:
 
 
 def _check_every_version(lake: Lake, books: Books) -> None:
-    """The state at the first version, and then the changes in their order, looked at after each gsn."""
+    """Start with the state at the first version, apply the changes in order, and check the sums after each gsn."""
     at = lake.at(books.from_gsn)
     amounts: dict[str, dict[int, int]] = {}
     for table in TABLES:

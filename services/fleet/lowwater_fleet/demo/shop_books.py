@@ -1,4 +1,4 @@
-"""The shops in the lake: every sale whole under one gsn, each once, and at the end the databases' own rows."""
+"""Checks the shops in the lake: every sale is whole under one gsn and occurs once, and the final rows are equal."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ShopBooks:
         names = ", ".join(self.sources)
         return (
             f"shops on {names}: {self.copied:,} orders copied, {self.sales:,} streamed, each sale whole under one gsn; "
-            f"orders and lines are {'not ' if self.problems else ''}the databases' own"
+            f"orders and lines are {'not ' if self.problems else ''}equal to the databases'"
         )
 
 
 def has_landed(uri: str, shops: list[Shop]) -> bool:
-    """Whether every shop's last order is there: all before it are, too."""
+    """Whether every shop's last order has landed, and with it all earlier ones."""
     try:
         lake = Lake.open(uri)
         return all(shop.sold in _state(lake, shop)[0] for shop in shops)
@@ -50,7 +50,7 @@ def _state(lake: Lake, shop: Shop) -> Rows:
 
 
 def shop_transactions(lake: Lake, shop: Shop) -> list[Ordered]:
-    """Put together again out of its two tables; of a change its table, its order and its cents are told."""
+    """The transactions, assembled from the two tables. Each change has its table, order and cents."""
     found: dict[int, Ordered] = {}
     key = _key(shop)
     for table in TABLES:
@@ -79,7 +79,7 @@ def check_shop(lake: Lake, shop: Shop, verdict: Verdict, books: ShopBooks) -> No
             verdict.note(f"gsn {transaction.gsn}: a sale of {shop.source} that is {transaction.values}")
         if numbers & seen:
             verdict.duplicated += 1
-            verdict.note(f"{shop.source}: order {min(numbers & seen)} is there twice")
+            verdict.note(f"{shop.source}: order {min(numbers & seen)} occurs twice")
         seen |= numbers
         books.sales += 1
     ours, theirs = _state(lake, shop), shop.rows()

@@ -1,7 +1,7 @@
-"""The demo's further databases: a shop each on MySQL, MongoDB and Turso, which sells all the while.
+"""More databases of the demo: a shop each on MySQL, MongoDB and Turso, with continuous sales.
 
 A sale is one transaction: an order, and lines whose cents add up to the order's. Some orders are older than the log.
-A database that this machine has no server for is left out.
+Databases without a server on this machine are left out.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MAKE = (
     "CREATE TABLE order_lines (id INTEGER PRIMARY KEY, order_id INTEGER, cents INTEGER)",
 )
 
-#: orders by id: cents; lines by id: order, cents
+#: cents by order id; order and cents by line id
 Rows = tuple[dict[int, int], dict[int, tuple[int, int]]]
 
 
 def sale(number: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """The order's cents, and its lines: id, order, cents."""
+    """The cents of an order, and its lines as (id, order, cents)."""
     lines = [(number * 10 + n, number, (number * 7 + n * 13) % 500 + 1) for n in range(1, 2 + number % 3)]
     return sum(cents for _, _, cents in lines), lines
 
@@ -49,7 +49,7 @@ def statements(number: int) -> list[str]:
 
 class Shop(ABC):
     source: ClassVar[str]
-    #: as the lake calls its tables, behind the source
+    #: namespace in the names of its tables in the lake
     namespace: ClassVar[str] = NAMESPACE
 
     def __init__(self, directory: Path) -> None:
@@ -62,28 +62,29 @@ class Shop(ABC):
     @classmethod
     @abstractmethod
     def lacking(cls) -> str:
-        """What this machine lacks for it; empty where there is all."""
+        """What is missing on this machine; empty if nothing is."""
 
     @abstractmethod
     def start(self) -> None:
-        """The database with its tables, empty."""
+        """Start the database, with empty tables."""
 
     @abstractmethod
     def source_config(self) -> dict[str, Any]: ...
 
     @abstractmethod
     def open(self) -> Callable[[int], None]:
-        """A connection of the caller's thread: what it gives sells the order with that number, in one transaction."""
+        """Connect, for the calling thread. The returned function sells the order with the given number in one
+        transaction."""
 
     @abstractmethod
     def rows(self) -> Rows:
-        """As the database has them now."""
+        """The current rows of the database."""
 
     @abstractmethod
     def remove(self) -> None: ...
 
     def fill(self) -> None:
-        """Before capture begins."""
+        """Make the sales that precede capture."""
         sell = self.open()
         for _ in range(OLD_SALES):
             self.sold += 1
@@ -106,8 +107,8 @@ class Shop(ABC):
             while not self._is_over.wait(1 / SALES_PER_SECOND):
                 sell(self.sold + 1)
                 self.sold += 1
-        except Exception as error:  # noqa: BLE001  (of any driver: the demo says it at the end)
-            self.error = f"{self.source}: the shop broke off: {error}"
+        except Exception as error:  # noqa: BLE001  (of any driver: the demo reports it at the end)
+            self.error = f"{self.source}: the shop failed: {error}"
 
     def lake_name(self, table: str) -> str:
         return f"{self.source}.{self.namespace}.{table}"
@@ -142,7 +143,7 @@ class MysqlShop(Shop):
                 cursor.execute(statement)
 
     def _connect(self, database: str | None = NAMESPACE) -> Any:
-        import pymysql  # not a dependency: the command line does without it
+        import pymysql  # not a dependency of the command line
 
         return pymysql.connect(host=HOST, port=self._server.port, user=USER, database=database, autocommit=True)
 
@@ -236,7 +237,7 @@ class TursoShop(Shop):
         return self.directory / "shop.db"
 
     def _connect(self) -> Any:
-        import turso  # not a dependency: the command line does without it
+        import turso  # not a dependency of the command line
 
         from lowwater.turso import FEATURES, capture
 
@@ -274,21 +275,21 @@ class TursoShop(Shop):
             connection.close()
 
     def remove(self) -> None:
-        """A file: it goes with the demo's directory."""
+        """Nothing to do: the file is in the demo's directory."""
 
 
 SHOPS: tuple[type[Shop], ...] = (MysqlShop, MongoShop, TursoShop)
 
 
 def open_shops(directory: Path, say: Callable[[str], None]) -> list[Shop]:
-    """Those that this machine has servers for, each with its old sales."""
+    """Start the shops whose servers are installed, and make their old sales."""
     found = []
     for kind in SHOPS:
         if lacking := kind.lacking():
-            say(f"without {kind.source}: {lacking}")
+            say(f"{kind.source} is left out: {lacking}")
             continue
         shop = kind(directory)
-        say(f"{kind.source} starts, with {OLD_SALES} orders")
+        say(f"starting {kind.source}, with {OLD_SALES} orders")
         try:
             shop.start()
             shop.fill()
@@ -300,14 +301,14 @@ def open_shops(directory: Path, say: Callable[[str], None]) -> list[Shop]:
 
 
 def remove_old(directory: Path) -> None:
-    """Servers of an earlier demo."""
+    """Remove the servers of an earlier demo."""
     for kind in SHOPS:
         if (directory / kind.source).exists():
             kind(directory).remove()
 
 
 def settle(shops: list[Shop]) -> list[str]:
-    """Ends the sales; what went wrong with them."""
+    """End the sales. Returns the errors of the shops."""
     for shop in shops:
         shop.close()
     time.sleep(0.1)

@@ -1,1 +1,1 @@
-"""An embedded Kafka broker, for trying things out."""
+"""An embedded Kafka broker for the demo, tests and experiments."""

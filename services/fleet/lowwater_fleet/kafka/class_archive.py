@@ -1,4 +1,4 @@
-"""`python -m lowwater_fleet.kafka.class_archive`: the classes of the embedded broker, for its next starts."""
+"""`python -m lowwater_fleet.kafka.class_archive`: writes a class archive (CDS) of the broker, for faster starts."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A real Kafka broker (KRaft, one node) from the jars, for the demo, the tests and trying things out.
+"""A Kafka broker (KRaft, one node) from the jars, for the demo, tests and experiments.
 
-    <directory>/broker.json        cluster id and port: chosen once, kept over restarts
-    <directory>/server.properties  written anew at every start
-    <directory>/data/              the broker's own
-    <directory>/broker.log         what it says
+    <directory>/broker.json        cluster id and port: chosen once, the same after restarts
+    <directory>/server.properties  written at every start
+    <directory>/data/              the broker's data
+    <directory>/broker.log         its log
     <directory>/broker.pid
 
-The broker is a process of its own and outlives the command that started it.
+The broker is a separate process that outlives the command that started it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class KafkaStatus:
-    """`running`: the process is there. `serving`: it answers, is ours, and could create a topic."""
+    """`running`: the process exists. `serving`: it answers, has our cluster id, and can create a topic."""
 
     directory: str
     bootstrap_servers: str | None
@@ -57,7 +57,7 @@ class KafkaStatus:
 
 @dataclass(frozen=True)
 class _Identity:
-    """What is chosen once for a directory. The cluster id tells our broker from another at the same port."""
+    """Chosen once for a directory. The cluster id distinguishes our broker from another one at the same port."""
 
     cluster_id: str
     port: int
@@ -66,8 +66,8 @@ class _Identity:
 class EmbeddedKafka(StartStop):
     """One broker with its data in `directory`.
 
-    `port`: None is the port kept in the directory, or 9092 the first time; 0 is the kept one, or a free one
-    the first time; any other number is that port. `settings` are broker settings that override ours.
+    `port`: None is the port stored in the directory, or 9092 the first time; 0 is the stored one, or a free one
+    the first time; any other number is that port. `settings`: broker settings that override the defaults.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class EmbeddedKafka(StartStop):
 
     @property
     def pid(self) -> int | None:
-        """None when the broker does not run."""
+        """None if the broker does not run."""
         return self._daemon.pid
 
     @property
@@ -105,13 +105,13 @@ class EmbeddedKafka(StartStop):
         return f"{HOST}:{self.port}"
 
     def start(self, *, timeout_seconds: float = START_SECONDS_MAX, progress: Progress | None = None) -> bool:
-        """Returns when the broker serves: True if this call started it, False if it was running already."""
+        """Start the broker and wait until it serves. True if this call started it, False if it was already running."""
         say = progress or _say_nothing
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"Kafka's directory cannot be made: {error}", hint="choose another with --directory"
+                f"Kafka's directory cannot be created: {error}", hint="choose another with --directory"
             ) from error
         with self._one_start_at_a_time():
             started = self.pid is None
@@ -121,11 +121,11 @@ class EmbeddedKafka(StartStop):
         return started
 
     def stop(self, *, timeout_seconds: float = STOP_SECONDS_MAX) -> bool:
-        """Gracefully, then by force. False when it was not running."""
+        """Stop gracefully, with SIGKILL after the timeout. False if it was not running."""
         return self._daemon.stop(timeout_seconds=timeout_seconds)
 
     def kill(self) -> bool:
-        """`kill -9`. False when it was not running."""
+        """`kill -9`. False if it was not running."""
         return self._daemon.kill()
 
     def status(self) -> KafkaStatus:
@@ -136,7 +136,7 @@ class EmbeddedKafka(StartStop):
             try:
                 topics = self._ask(timeout_seconds=3.0)
             except (KafkaException, BusError):
-                topics = None  # it runs but does not serve (yet): that is the answer, not a failure
+                topics = None  # it runs, but does not serve (yet)
         return KafkaStatus(
             directory=str(self.directory),
             bootstrap_servers=self.bootstrap_servers if known else None,
@@ -156,7 +156,7 @@ class EmbeddedKafka(StartStop):
         self._keep(identity)
         self._write_properties(identity.port)
         command = [str(java), "-cp", f"{jars}/*", *java_log_options()]
-        if not (self.directory / "data" / "meta.properties").exists():  # written last, by a format that ended
+        if not (self.directory / "data" / "meta.properties").exists():  # written last by a format that finished
             say("formatting the data directory")
             self._format([*command, *class_archive.options(archive_of(jars))], identity.cluster_id)
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES_MAX:
@@ -170,8 +170,8 @@ class EmbeddedKafka(StartStop):
         for wanted in (port, *(listener.port for listener in self._listeners)):
             if not is_free(wanted, HOST):
                 raise BusError(
-                    f"port {wanted} is taken by another program, so Kafka cannot listen there",
-                    hint="stop that program (ss -ltnp names it), or choose another port with --port",
+                    f"port {wanted} is used by another program, so Kafka cannot listen on it",
+                    hint="stop that program (`ss -ltnp` shows it), or choose another port with --port",
                 )
 
     def _write_properties(self, port: int) -> None:
@@ -179,7 +179,7 @@ class EmbeddedKafka(StartStop):
         text = server_properties(
             self.directory / "data",
             port=port,
-            controller_port=free_port(but_not=taken),  # nobody but the broker itself uses it: any will do
+            controller_port=free_port(but_not=taken),  # only the broker itself uses it, so any port is fine
             listeners=self._listeners,
             settings=self._settings,
         )
@@ -187,7 +187,7 @@ class EmbeddedKafka(StartStop):
 
     def _format(self, command: list[str], cluster_id: str) -> None:
         tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
-        quick = "-XX:TieredStopAtLevel=1"  # it runs for a second: better not to optimise
+        quick = "-XX:TieredStopAtLevel=1"  # it runs for a second only: optimization does not pay off
         done = subprocess.run(
             [*command, quick, *tool, "-t", cluster_id, "-c", str(self._properties)],
             capture_output=True,
@@ -197,15 +197,15 @@ class EmbeddedKafka(StartStop):
         if done.returncode != 0:
             raise BusError(
                 f"Kafka could not format {self.directory}: {_reason(done.stdout + done.stderr)}",
-                hint="mend what it names; if the data may go, remove the directory and start again",
+                hint="fix the cause; if the data is not needed, remove the directory and start again",
             )
 
     def _wait_until_serving(self, timeout_seconds: float, say: Progress) -> None:
         begin = time.monotonic()
-        last = "it does not listen yet"
+        last = "it does not accept connections yet"
         while time.monotonic() - begin < timeout_seconds:
             if self.pid is None:
-                raise BusError(f"Kafka ended at its start: {self._last_words()}", hint=f"see {self.log}")
+                raise BusError(f"Kafka ended during startup: {self._last_words()}", hint=f"see {self.log}")
             if is_listening(self.port, HOST):
                 try:
                     self._ask(timeout_seconds=2.0)
@@ -218,17 +218,17 @@ class EmbeddedKafka(StartStop):
         raise BusError(f"Kafka did not serve within {timeout_seconds:.0f} s: {last}", hint=f"see {self.log}")
 
     def _ask(self, *, timeout_seconds: float) -> int:
-        """The number of topics, if the broker is ours and could create one more; raises if not.
+        """The number of topics. Raises BusError if another cluster answers, KafkaException if no topic can be created.
 
-        Metadata alone is answered before the controller lets this broker lead a partition.
+        Metadata requests alone are not enough: they are answered before this broker can lead a partition.
         """
         identity = self._identity()
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         metadata = admin.list_topics(timeout=timeout_seconds)
         if str(metadata.cluster_id) != identity.cluster_id:
             raise BusError(
-                f"at {self.bootstrap_servers} answers another Kafka (cluster {metadata.cluster_id})",
-                hint="stop that one, or choose another port with --port",
+                f"another Kafka cluster ({metadata.cluster_id}) answers at {self.bootstrap_servers}",
+                hint="stop that broker, or choose another port with --port",
             )
         probe = NewTopic("probe", num_partitions=1, replication_factor=1)
         answers = admin.create_topics([probe], validate_only=True, request_timeout=timeout_seconds)
@@ -238,14 +238,14 @@ class EmbeddedKafka(StartStop):
     def _last_words(self) -> str:
         return _reason(self.log.read_text(errors="replace") if self.log.exists() else "")
 
-    # -- what is kept in the directory ---------------------------------------------------------------------
+    # -- stored in the directory ---------------------------------------------------------------------------
 
     @property
     def _identity_file(self) -> Path:
         return self.directory / "broker.json"
 
     def _identity(self) -> _Identity:
-        """What the directory holds, else what it will hold after the first start."""
+        """The identity stored in the directory, or the one that the first start will store."""
         kept: _Identity | None = None
         if self._identity_file.exists():
             kept = _Identity(**json.loads(self._identity_file.read_text()))
@@ -265,14 +265,14 @@ class EmbeddedKafka(StartStop):
 
     @contextmanager
     def _one_start_at_a_time(self) -> Iterator[None]:
-        """Two commands at once must not start two brokers. The kernel's lock dies with its holder."""
+        """Two concurrent commands must not start two brokers. The kernel releases the lock if its holder dies."""
         with (self.directory / "start.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
 
 def _new_cluster_id() -> str:
-    """As Kafka makes them: 22 characters, the first no dash, which would be taken for an option."""
+    """A cluster id as Kafka creates them: 22 characters. Not starting with a dash, which would look like an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -280,10 +280,10 @@ def _new_cluster_id() -> str:
 
 
 def _reason(said: str) -> str:
-    """The last line that looks like a cause, of a log that ends in a stack trace; else the last line."""
+    """The last line with an exception or error, without its stack trace; else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("\tat ")]
     causes = [line for line in lines[-200:] if "Exception" in line or "Error" in line]
-    return (causes or lines or ["it said nothing"])[-1]
+    return (causes or lines or ["there is no output"])[-1]
 
 
 def _say_nothing(_: str) -> None:

@@ -1,4 +1,4 @@
-"""Where Java and the jars are. `make jars` fetches the jars; nothing here downloads."""
+"""Finds Java and the jars. `make jars` downloads the jars; this module does not download."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from pathlib import Path
 
 from lowwater.errors import ConfigError
 
-# The jars are compiled for 17, so that anything older cannot load them.
+# The jars are compiled for Java 17; older versions cannot load them.
 JAVA_VERSION_MIN = 17
 JAVA_FIX = (
     f"install Java {JAVA_VERSION_MIN} or newer (Debian: apt-get install default-jre-headless, "
-    "macOS: brew install openjdk) and put it on PATH, or point JAVA_HOME at it"
+    "macOS: brew install openjdk) and put it on PATH, or set JAVA_HOME to it"
 )
-JARS_FIX = "run `make jars` in the repository, or point LOWWATER_JARS at the directory that holds kafka/"
+JARS_FIX = "run `make jars` in the repository, or set LOWWATER_JARS to the directory that contains kafka/"
 
 
 def find_java() -> Path:
-    """The `java` that is run: JAVA_HOME's if that is set, else the one on PATH. Raises when it is too old."""
+    """The `java` of JAVA_HOME if that is set, else the one on PATH. Raises ConfigError if there is none or it is too
+    old."""
     home = os.environ.get("JAVA_HOME")
     found = f"{home}/bin/java" if home else shutil.which("java")
     if found is None or not os.access(found, os.X_OK):
@@ -37,15 +38,15 @@ def java_version(java: Path) -> int:
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     if match is None:
-        # macOS has a /usr/bin/java that only says that no Java is installed
-        raise ConfigError(f"{java} does not tell its version: {answer.stderr.strip()[:200]}", hint=JAVA_FIX)
+        # macOS has a /usr/bin/java that only prints that no Java is installed
+        raise ConfigError(f"{java} does not print its version: {answer.stderr.strip()[:200]}", hint=JAVA_FIX)
     return int(match[1])
 
 
 def find_jars(program: str, *, start: Path | None = None) -> Path:
-    """The directory of one program's jars, for instance `kafka`.
+    """The directory of the jars of one program, for example `kafka`.
 
-    It is LOWWATER_JARS, else `.jars` in the working directory or in the nearest directory above that has one.
+    It is in LOWWATER_JARS if that is set, else in `.jars` of the working directory or of the nearest parent with one.
     """
     start = start or Path.cwd()
     given = os.environ.get("LOWWATER_JARS")
@@ -58,5 +59,5 @@ def find_jars(program: str, *, start: Path | None = None) -> Path:
 
 
 def archive_of(jars: Path) -> Path:
-    """Where the classes of a program's jars are kept for its next start."""
+    """The path of the class archive of a program's jars."""
     return jars.with_suffix(".jsa")

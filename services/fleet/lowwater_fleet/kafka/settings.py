@@ -1,4 +1,4 @@
-"""How the embedded broker is set: one node that is broker and controller, and that loses nothing."""
+"""Settings of the embedded broker: one node, which is broker and controller, without retention limits."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-HOST = "127.0.0.1"  # not "localhost": that may be ::1 first, where nobody listens
+HOST = "127.0.0.1"  # not "localhost": that may resolve to ::1 first, on which nothing listens
 MESSAGE_BYTES_MAX = 17 * 1024 * 1024  # a message of 16 MB and the batch around it
 
 
 @dataclass(frozen=True)
 class Listener:
-    """One more door to the broker, whose clients are told `advertised_port` instead of `port`.
+    """An additional listener of the broker, which advertises `advertised_port` instead of `port`.
 
-    A proxy listens at `advertised_port` and forwards to `port`: clients that come through the proxy are then
-    sent back to the proxy, also for the connections that they open after they have read the metadata.
+    For a proxy that listens on `advertised_port` and forwards to `port`: clients of the proxy also use it for the
+    connections that they open after they have read the metadata.
     """
 
     name: str
@@ -24,13 +24,13 @@ class Listener:
     advertised_port: int
 
 
-# What every embedded broker has; `settings` of EmbeddedKafka overrides.
+# The defaults of embedded brokers; `settings` of EmbeddedKafka overrides them.
 SETTINGS: Mapping[str, str] = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
-    # topics are made by lowwater, with the partitions and the policy that they need, or not at all
+    # lowwater creates its topics itself, with the partitions and cleanup policy that they need
     "auto.create.topics.enable": "false",
     "default.replication.factor": "1",
     "min.insync.replicas": "1",
@@ -39,34 +39,34 @@ SETTINGS: Mapping[str, str] = {
     "transaction.state.log.min.isr": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    # 50 partitions each would be made at the first transaction, which one node has no use for
+    # the default, 50 partitions each, is of no use on one node and slows down the first transaction
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "message.max.bytes": str(MESSAGE_BYTES_MAX),
     "replica.fetch.max.bytes": str(MESSAGE_BYTES_MAX),
     "transaction.max.timeout.ms": "900000",
     "group.initial.rebalance.delay.ms": "0",
-    # nothing is deleted because of its age or size: lowwater deletes by itself what it no longer needs
+    # no retention by age or size: lowwater deletes records that it no longer needs
     "log.retention.ms": "-1",
     "log.retention.bytes": "-1",
-    # the default, 128 MB, is a quarter of the heap; this is enough for 600,000 keys in one pass
+    # the default, 128 MB, is a quarter of the heap; 16 MB is enough for 600,000 keys in one pass
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
     "log.cleaner.io.buffer.size": str(256 * 1024),
     "num.network.threads": "2",
     "num.io.threads": "4",
-    # After `kill -9` the controller refuses the broker until the session of the dead one has expired; the
-    # broker asks again at each heartbeat. With the defaults (9 s, 2 s) a restart takes 12 s, with this 4 s.
+    # After `kill -9` the controller rejects the new broker until the session of the old one has expired; the
+    # broker retries at each heartbeat. With the defaults (9 s, 2 s) a restart takes 12 s, with these values 4 s.
     "broker.session.timeout.ms": "1800",
     "broker.heartbeat.interval.ms": "300",
 }
 
-# At `info` a start alone is a thousand lines. What explains a stalled or fenced client stays.
+# At `info` a start alone logs a thousand lines. Loggers that explain stalled or fenced clients stay at `info`.
 LOG_LEVELS: Mapping[str, str] = {
     "defaultLogLevel": "warn",
     "log.kafka.server.BrokerLifecycleManager": "info",
     "log.kafka.server.KafkaRaftServer": "info",
     "log.kafka.coordinator.transaction": "info",
-    # warns about each of its own clients at every stop
+    # warns about each internal client at every stop
     "log.org.apache.kafka.clients.NetworkClient": "error",
     "showDateTime": "true",
     "dateTimeFormat": "yyyy-MM-dd HH:mm:ss.SSS",
@@ -97,5 +97,5 @@ def server_properties(
         "listener.security.protocol.map": ",".join(f"{door.name}:PLAINTEXT" for door in [*doors, controller]),
         **(settings or {}),
     }
-    # Java reads this file as Latin-1 with \uXXXX, which is what JSON's escapes give, too
+    # Java reads this file as Latin-1 with \uXXXX escapes; the escapes of JSON are compatible
     return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in sorted(lines.items()))

@@ -1,4 +1,4 @@
-"""The few calls of Kubernetes' API server that a runner needs."""
+"""A minimal client of the Kubernetes API server, for the runner."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TIMEOUT_SECONDS = 20.0
 
 
 class KubernetesError(BusError):
-    """The API server refused, or does not answer; it is asked again."""
+    """The API server rejected a request or does not answer; the runner retries."""
 
 
 class KubernetesApi:
-    """By the service account's token, which Kubernetes renews in its file: it is read for each request."""
+    """Authenticates with the service account's token. Its file is read for each request, as Kubernetes rotates it."""
 
     def __init__(self, url: str, namespace: str, token_file: Path | None, ca_file: Path | None) -> None:
         self._namespace = namespace
@@ -43,18 +43,16 @@ class KubernetesApi:
             except OSError as error:
                 raise ConfigError(
                     f"the service account's token {self._token_file}: {error.strerror}",
-                    hint="run it in a pod with a service account, or give --token-file",
+                    hint="run in a pod with a service account, or set --token-file",
                 ) from error
         try:
             answer = self._client.request(method, path, headers=headers, **options)
         except httpx.HTTPError as error:
-            raise KubernetesError(f"{method} {path}: {error}", hint="is the API server reachable?") from error
+            raise KubernetesError(f"{method} {path}: {error}", hint="check that the API server is reachable") from error
         if answer.status_code == 404 and method == "DELETE":
             return {}
         if answer.is_error:
-            hint = (
-                "give its service account the role of docs/control.md" if answer.status_code == 403 else "asked again"
-            )
+            hint = "give the service account the role of docs/control.md" if answer.status_code == 403 else "is retried"
             raise KubernetesError(f"{method} {path}: {answer.status_code} {_message(answer)}", hint=hint)
         found: dict[str, Any] = answer.json()
         return found
@@ -63,7 +61,7 @@ class KubernetesApi:
         return f"{_PATHS[kind]}/namespaces/{self._namespace}/{_PLURALS[kind]}" + (f"/{name}" if name else "")
 
     def found(self, options: KubeOptions) -> dict[ObjectId, str]:
-        """Our own objects, each with the digest of the manifest that made it."""
+        """The objects of this fleet in the cluster, each with the digest of the manifest applied last."""
         selector = ",".join(f"{name}={value}" for name, value in labels(options).items())
         found: dict[ObjectId, str] = {}
         for kind in _PATHS:
@@ -73,7 +71,7 @@ class KubernetesApi:
         return found
 
     def apply(self, manifest: Manifest) -> None:
-        """Made or changed: server-side apply is the same call, however often it is said."""
+        """Create or change an object by server-side apply. Idempotent."""
         path = self._path(manifest["kind"], manifest["metadata"]["name"])
         headers = {"Content-Type": "application/apply-patch+yaml"}
         self._call("PATCH", path, params={"fieldManager": MANAGER, "force": "true"}, json=manifest, headers=headers)

@@ -1,4 +1,4 @@
-"""Manifests for the wanted fleet: one Deployment, with its ConfigMap, for each service. Pure."""
+"""Manifests of the desired fleet: a Deployment and a ConfigMap for each service. Pure."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ ObjectId = tuple[str, str]
 @dataclass(frozen=True)
 class KubeOptions:
     image: str
-    #: tells the objects of this fleet from those of another in the same namespace
+    #: distinguishes the objects of this fleet from those of another one in the same namespace
     instance: str = "lowwater"
-    #: Secrets whose keys become environment variables: what `${env:…}` refers to
+    #: Secrets whose keys become environment variables, for `${env:…}` in configs
     secrets: tuple[str, ...] = ()
     service_account: str = ""
     pull_policy: str = "IfNotPresent"
-    #: by service, as Kubernetes has them: {"spark": {"requests": {"memory": "2Gi"}}}
+    #: by service, as in a container spec: {"spark": {"requests": {"memory": "2Gi"}}}
     resources: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -45,7 +45,8 @@ def labels(options: KubeOptions, service: str = "", name: str = "") -> dict[str,
 
 
 def object_name(options: KubeOptions, planned: Planned) -> str:
-    """Names here have no `_`; two that would fall together are kept apart, and so are long ones."""
+    """The name of the service's objects. `_` is replaced, and long names are cut; both then end with a hash, so that
+    names stay unique."""
     name = f"{options.instance}-{planned.key}"
     plain = name.replace("_", "-")
     if plain != name or len(plain) > 60:
@@ -66,7 +67,7 @@ def manifests(settings: Settings, plan: Iterable[Planned], options: KubeOptions)
 
 
 def _in_a_pod(settings: Settings) -> Settings:
-    """Where a service listens and keeps its spill there."""
+    """The settings with the address and the state directory of a pod."""
     sources = {name: s.model_copy(update={"http": _LISTEN}) for name, s in settings.sources.items()}
     groups = {
         name: g.model_copy(update={"http": _LISTEN, "land": g.land.model_copy(update={"http": _LISTEN})})
@@ -89,7 +90,7 @@ def _deployment(name: str, planned: Planned, text: str, options: KubeOptions) ->
     selector = {
         key: own[key] for key in ("app.kubernetes.io/instance", "app.kubernetes.io/component", "lowwater.io/name")
     }
-    # another config is another pod
+    # a changed config restarts the pod
     annotations = {"lowwater.io/config": hashlib.sha256(text.encode()).hexdigest()[:16]}
     return {
         "apiVersion": "apps/v1",
@@ -97,7 +98,7 @@ def _deployment(name: str, planned: Planned, text: str, options: KubeOptions) ->
         "metadata": {"name": name, "labels": own},
         "spec": {
             "replicas": int(planned.is_up),
-            # a second one would only fence the first
+            # no rolling update: a second pod would only fence the first
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": selector},
             "template": {
@@ -153,16 +154,16 @@ def _digest(manifest: Manifest) -> str:
 
 @dataclass(frozen=True)
 class Steps:
-    """What brings a cluster from what was found to what is wanted."""
+    """The changes that bring the cluster to its desired state."""
 
-    #: ConfigMaps first: a pod that starts finds its own
+    #: ConfigMaps first, so that a new pod finds its config
     apply: list[Manifest]
-    #: Deployments first: what runs is ended before what it reads is gone
+    #: Deployments first, so that pods end before their config is deleted
     delete: list[ObjectId]
 
 
 def steps(wanted: Mapping[ObjectId, Manifest], found: Mapping[ObjectId, str]) -> Steps:
-    """`found`: the digest of each of our objects in the cluster."""
+    """The objects to apply and to delete. `found`: the digest of each object of this fleet in the cluster."""
     changed = [m for key, m in wanted.items() if found.get(key) != m["metadata"]["annotations"][DIGEST]]
     gone = [key for key in found if key not in wanted]
     return Steps(

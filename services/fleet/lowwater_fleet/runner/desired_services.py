@@ -1,7 +1,7 @@
-"""What a runner is to run: the services of the wanted fleet, each with the part of the config that concerns it. Pure.
+"""The plan of a runner: the services of the desired fleet, each with the part of the config that it needs. Pure.
 
-The same plan drives processes on one machine and Deployments on Kubernetes. A service is started anew when its own part
-of the config has changed, and only then.
+The same plan is used for processes on one machine and for Deployments on Kubernetes. A service is restarted only if its
+own part of the config has changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lowwater.control.desired_state import WantedFleet, services_of
 from lowwater.control.fold import ControlFold
 from lowwater.runtime.config import Settings
 
-#: service → the option that names what it serves
+#: service → the option for its source or group
 OPTIONS = {"extractor": "--source", "merger": "--group", "spark": "--group"}
 
 
@@ -27,7 +27,7 @@ class Planned:
     #: the source or the group
     name: str
     is_up: bool
-    #: of all that it reads of the config: another one means another process
+    #: hash of its part of the config: a different digest means a restart
     digest: str
 
     @property
@@ -44,10 +44,10 @@ def plan(fleet: WantedFleet, fold: ControlFold) -> dict[str, Planned]:
 
 
 def part_of(settings: Settings, service: str, name: str) -> Settings:
-    """What one service needs to know: itself, and for a source its group, for a group its sources."""
+    """The part of the config that one service needs: a source with its group, or a group with its sources."""
     if service == "extractor":
         groups = {g: group for g, group in settings.groups.items() if name in group.sources}
-        # of its group it only needs to know the lake: the other members are none of its business
+        # without the group's other sources: the extractor only needs the lake of its group
         groups = {g: group.model_copy(update={"sources": [name]}) for g, group in groups.items()}
         sources = {name: settings.sources[name]}
     else:
@@ -57,7 +57,7 @@ def part_of(settings: Settings, service: str, name: str) -> Settings:
 
 
 def config_text(settings: Settings) -> str:
-    """As a config file: references only, so it may lie anywhere."""
+    """The text of a config file. It contains references to secrets, not their values."""
     return yaml.safe_dump(_raw(settings), sort_keys=False)
 
 

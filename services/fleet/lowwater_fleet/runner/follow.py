@@ -1,4 +1,4 @@
-"""A runner on one machine that follows the control topic: what is wanted runs, what is not wanted does not."""
+"""Follows the control topic, and starts and stops the services on this machine accordingly."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _MAKE: dict[str, Callable[[Settings, Path, str, Path], Service]] = {
 
 
 class Follower:
-    """Nothing is kept: after a crash the same topic gives the same plan."""
+    """Stateless: after a crash, the plan is computed again from the control topic."""
 
     def __init__(self, settings: Settings, running: dict[str, Service], directory: Path) -> None:
-        """`running` is the runner's own table; what the control topic knows nothing of is left alone there."""
+        """`running`: the runner's services by name. Services that were never in the plan are not touched."""
         self._settings = settings
         self._running = running
         self._directory = directory
@@ -48,7 +48,7 @@ class Follower:
         self._reporter.start()
 
     def follow(self) -> None:
-        """Take in what operators have said since the last time."""
+        """Apply the commands written since the last call."""
         if self._reader is not None and self._reader.poll():
             self._apply()
 
@@ -72,7 +72,7 @@ class Follower:
         self._plan = wanted
 
     def _replace(self, settings: Settings, planned: Planned) -> None:
-        """Of what it reads of the config something is new."""
+        """Replace the service by one with the new config."""
         before = self._running.pop(planned.key, None)
         if before is not None:
             before.stop()
@@ -105,5 +105,5 @@ class Follower:
 
 
 def _ended_well(service: Service) -> bool:
-    """It obeyed a word to stop, and now there is another."""
+    """Whether it ended with exit code 0, after a command to stop. A later command may start it again."""
     return service.process is not None and service.process.returncode == STOPPED_CODE

@@ -1,7 +1,7 @@
-"""Processes that outlive the command that started them, found again by a pid file.
+"""Processes that outlive the command that started them, identified by a pid file.
 
-A pid alone proves nothing: after a crash the number may belong to another program. So a process is ours only
-if its command line holds the words that it was started with.
+A pid can be reused by another program. A process is therefore recognized only if its command line also contains the
+expected words.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Self
 
 
 class StartStop(ABC):
-    """What runs from the begin to the end of a `with`."""
+    """A context manager that starts on entry and stops on exit."""
 
     @abstractmethod
     def start(self) -> object: ...
@@ -37,7 +37,7 @@ class StartStop(ABC):
 
 
 class Daemon:
-    """One background process, known by its pid file and by words of its command line."""
+    """One background process, identified by its pid file and by words of its command line."""
 
     def __init__(self, pid_file: Path, words: Sequence[str]) -> None:
         self.pid_file = pid_file
@@ -46,9 +46,9 @@ class Daemon:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the running process; None when it does not run."""
+        """The pid of the running process; None if it does not run."""
         if self._child is not None and self._child.poll() is None:
-            return self._child.pid  # a child that has not been waited for: its pid cannot be another's
+            return self._child.pid  # a child that has not been waited for: its pid cannot be reused
         try:
             pid = int(self.pid_file.read_text())
         except (FileNotFoundError, ValueError):
@@ -57,7 +57,7 @@ class Daemon:
         return pid if all(word in command for word in self._words) else None
 
     def start(self, command: Sequence[str], *, log: Path) -> None:
-        """Start it in a session of its own, so that Ctrl-C in this terminal does not reach it."""
+        """Start it in a new session, so that Ctrl-C in this terminal does not stop it."""
         with log.open("ab") as output:
             self._child = subprocess.Popen(
                 # The process writes its own pid before it becomes the program: whoever starts it may be
@@ -70,7 +70,7 @@ class Daemon:
             )
 
     def stop(self, *, timeout_seconds: float) -> bool:
-        """SIGTERM, and SIGKILL if that does not do. False when it was not running."""
+        """SIGTERM, and SIGKILL after the timeout. False if it was not running."""
         if self.pid is None:
             return False
         self._signal(signal.SIGTERM)
@@ -80,7 +80,7 @@ class Daemon:
         return True
 
     def kill(self) -> bool:
-        """SIGKILL; returns when the process is gone. False when it was not running."""
+        """SIGKILL; returns when the process has ended. False if it was not running."""
         if self.pid is None:
             return False
         self._signal(signal.SIGKILL)
@@ -100,7 +100,7 @@ class Daemon:
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
-                return  # it ended by itself between the two lines
+                return  # it ended meanwhile
 
 
 def _command_line(pid: int) -> str:

@@ -1,4 +1,4 @@
-"""Which process is whose child: for a server whose children each lead a process group of their own."""
+"""Child processes, for servers whose children each have their own process group."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def children(parent: int) -> list[int]:
 
 
 def kill_children(parent: int, timeout_seconds: float) -> None:
-    """`kill -9` of all, until there are none: also of those that are born meanwhile."""
+    """`kill -9` all children until there are none, including those started meanwhile."""
     end = time.monotonic() + timeout_seconds
     while left := children(parent):
         if time.monotonic() > end:
-            raise LowwaterError(f"processes outlive kill -9: {left}", hint="ps -o pid,stat,wchan,args tells why")
+            raise LowwaterError(f"processes still run after kill -9: {left}", hint="see ps -o pid,stat,wchan,args")
         for child in left:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
@@ -29,7 +29,7 @@ def kill_children(parent: int, timeout_seconds: float) -> None:
 
 
 def processes() -> dict[int, int]:
-    """Each process and its parent. Zombies hold nothing any more, so they are left out."""
+    """The parent of each process, by pid. Without zombies: they hold no resources."""
     if Path("/proc/self/stat").exists():
         rows = [row for stat in Path("/proc").glob("[0-9]*/stat") if (row := _row(stat)) is not None]
     else:  # macOS
@@ -44,4 +44,4 @@ def _row(stat: Path) -> list[str] | None:
         pid, _, rest = stat.read_text(errors="replace").partition(" (")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return [pid, *rest.rpartition(") ")[2].split()[:2]]  # the name between the brackets may hold anything
+    return [pid, *rest.rpartition(") ")[2].split()[:2]]  # the name in brackets may contain any character

@@ -1,4 +1,4 @@
-"""The runner: keeps a config's services up on one machine."""
+"""The runner: starts and supervises the services of a config on one machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lowwater_fleet.runner.services import Service
 
 Say = Callable[[str], None]
 
-#: a broker may start at the same time as the fleet
+#: the broker may be started at the same time as the fleet
 KAFKA_SECONDS_MAX = 60.0
 
 
@@ -33,7 +33,7 @@ def bank_config(
     control_port: int = 0,
     beside: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
-    """The built-in fleet: one simulated cluster, one group, one lake; `beside` it are sources named as their kinds."""
+    """The built-in fleet: one simulated cluster, one group, one lake. `beside`: configs of more sources, by kind."""
     raw: dict[str, Any] = {
         "kafka": {"bootstrap_servers": bootstrap_servers},
         "sources": {
@@ -67,10 +67,10 @@ def bank_config(
 
 
 class Runner:
-    """Everything of one config: control, one extractor per source, one merger per group, Spark where it has a lake."""
+    """All services of one config: control, an extractor per source, a merger per group, Spark per group with a lake."""
 
     def __init__(self, config_file: Path, directory: Path, follows_control: bool = False) -> None:
-        """`follows_control`: what runs beside the API is what the control topic wants, not only what the file has."""
+        """`follows_control`: run the services of the control topic's plan, not only those of the config file."""
         self.config_file = config_file
         self.settings: Settings = config.load(config_file)
         logs = directory / "logs"
@@ -117,7 +117,7 @@ class Runner:
 
 
 def end_as_by_ctrl_c() -> None:
-    """A SIGTERM and a closed terminal stop what was started, too."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that they also stop the services."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -133,7 +133,7 @@ def start_kafka(directory: Path, say: Say, port: int = 0) -> EmbeddedKafka:
 
 
 def fresh_directory(directory: Path) -> Path:
-    """Nothing of an earlier run: a broker of that run is stopped first."""
+    """Empty the directory. A broker of an earlier run is killed first."""
     if (directory / "kafka").exists():
         EmbeddedKafka(directory / "kafka", port=0).kill()
     shutil.rmtree(directory, ignore_errors=True)
@@ -144,11 +144,12 @@ def fresh_directory(directory: Path) -> Path:
 def wait_for(
     what: str, check: Callable[[], Any], seconds: float, each: Callable[[], object] = lambda: None, hint: str = ""
 ) -> Any:
-    """The first true answer; `each` runs between two looks."""
+    """Poll `check` until its result is true, and return it; `each` is called between polls. Raises LowwaterError after
+    `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := check()):
         if time.monotonic() > deadline:
-            raise LowwaterError(f"waited {seconds:.0f} s for {what}", hint=hint or "look at the services' logs")
+            raise LowwaterError(f"waited {seconds:.0f} s for {what}", hint=hint or "see the services' logs")
         each()
         time.sleep(0.1)
     return found

@@ -1,4 +1,4 @@
-"""The fleet's processes on one machine: started, watched, started again with backoff."""
+"""The processes of a fleet on one machine: started, supervised, restarted with backoff."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from lowwater.runtime.config import Settings
 
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-#: a process that has run this long is healthy again: its backoff starts anew
+#: the backoff is reset after a process has run this long
 HEALTHY_SECONDS = 30.0
 #: after this exit code a process is not started again: an operator has stopped it
 STOPPED_CODE = 0
@@ -57,7 +57,7 @@ class Service:
 
     @property
     def is_stopped(self) -> bool:
-        """By `stop`: it stays so until `start`."""
+        """Whether `stop` was called since the last `start`."""
         return self._is_stopped
 
     @property
@@ -71,7 +71,7 @@ class Service:
         return "stopped" if self._is_stopped else f"down ({self.last_code})"
 
     def supervise(self) -> None:
-        """Start it again if it has died, later and later the more often that happens."""
+        """Restart the process, with backoff, if it has ended with an exit code other than 0."""
         if self.process is None or self.is_running or self._is_stopped:
             return
         if self.last_code is None:
@@ -86,13 +86,13 @@ class Service:
         self.start()
 
     def kill(self) -> None:
-        """As an operating system would under a power failure."""
+        """`kill -9`; returns when the process has ended."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
     def stop(self, timeout_seconds: float = 20.0) -> None:
-        """It stays so until `start`."""
+        """Stop the process, with SIGKILL after the timeout. It is not restarted until `start` is called."""
         self._is_stopped = True
         if self.process is None or not self.is_running:
             return
@@ -107,7 +107,7 @@ class Service:
         return self.process.wait(timeout_seconds)
 
     def status(self) -> dict[str, Any] | None:
-        """What it shows of itself; None while it does not answer."""
+        """The body of its `/status`; None while it does not answer."""
         return get_json(self.http_port, "/status")
 
 

@@ -1,12 +1,12 @@
-"""What the real database servers for tests, benchmarks and the demo have in common.
+"""Common base of the database servers for tests, benchmarks and the demo.
 
-    <directory>/<name>.json  port and home: chosen once, kept over restarts
-    <directory>/<name>.log   what it says
+    <directory>/<name>.json  port and home: chosen once, the same after restarts
+    <directory>/<name>.log   the server's log
     <directory>/<name>.pid
-    <home>/data/             the server's own
+    <home>/data/             the server's data
 
-A server is a process of its own and outlives the command that started it. What `home` is, `server_home.py` says;
-programs that the server's user cannot run are copied there, too. `remove()` takes it away.
+A server is a separate process that outlives the command that started it. `home` is described in `server_home.py`;
+programs that the server's user cannot run are copied there, too. `remove()` deletes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STOP_SECONDS_MAX = 30.0
 
 
 class EmbeddedDatabase(StartStop):
-    """`port`: 0 is the port kept in the directory, or a free one the first time; any other number is that port."""
+    """`port`: 0 is the port stored in the directory, or a free one the first time; any other number is that port."""
 
     def __init__(
         self, directory: Path, name: str, title: str, port: int, settings: Mapping[str, str] | None,
@@ -53,11 +53,11 @@ class EmbeddedDatabase(StartStop):
 
     @abstractmethod
     def _reason(self, said: str) -> str:
-        """Of all that a server said before it ended, why it did."""
+        """The reason why the server ended, from its output."""
 
     @property
     def pid(self) -> int | None:
-        """None when the server does not run."""
+        """None if the server does not run."""
         return self._daemon.pid
 
     @property
@@ -77,7 +77,7 @@ class EmbeddedDatabase(StartStop):
         return self._kept.path / self._programs_name
 
     def start(self, *, timeout_seconds: float = START_SECONDS_MAX) -> bool:
-        """Returns when the server serves: True if this call started it, False if it was running already."""
+        """Start the server and wait until it serves. True if this call started it, False if it was already running."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with self._kept.one_start_at_a_time():
             started = not self.is_running
@@ -90,27 +90,27 @@ class EmbeddedDatabase(StartStop):
         return started
 
     def kill(self) -> bool:
-        """`kill -9`. False when it was not running."""
+        """`kill -9`. False if it was not running."""
         return self._daemon.kill()
 
     def stop(self, *, timeout_seconds: float = STOP_SECONDS_MAX) -> bool:
-        """False when it was not running. What does not end in time is killed."""
+        """Stop the server; it is killed after the timeout. False if it was not running."""
         return self._daemon.stop(timeout_seconds=timeout_seconds)
 
     def remove(self) -> None:
-        """Kill it and delete its data, also below /tmp."""
+        """Kill the server and delete its data, also below /tmp."""
         self.kill()
         self._kept.remove(*self._parts)
 
     def _check_port(self) -> None:
         if not is_free(self.port, HOST):
             raise ConfigError(
-                f"port {self.port} is taken by another program, so {self._title} cannot listen there",
-                hint="stop that program (ss -ltnp names it), or choose another port",
+                f"port {self.port} is used by another program, so {self._title} cannot listen on it",
+                hint="stop that program (`ss -ltnp` shows it), or choose another port",
             )
 
     def _new_data(self) -> Path:
-        """Under another name until it is whole: a start that is killed half-way leaves nothing that looks like data."""
+        """An empty directory with a temporary name, renamed when complete: a killed start leaves no partial data."""
         part = self.data.with_name("data.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(mode=0o700)
@@ -121,8 +121,8 @@ class EmbeddedDatabase(StartStop):
         done = subprocess.run(as_plain_user(command), input=text, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise LowwaterError(
-                f"{self._title} could not make its data: {self._reason(done.stdout + done.stderr)}",
-                hint="mend what it names, then start again",
+                f"{self._title} could not create its data: {self._reason(done.stdout + done.stderr)}",
+                hint="fix the cause, then start again",
             )
         part.rename(self.data)
 
@@ -131,7 +131,7 @@ class EmbeddedDatabase(StartStop):
         while not self._is_ready():
             if not self.is_running:
                 said = self.log.read_bytes()[said_before:].decode(errors="replace")
-                raise LowwaterError(f"{self._title} ended at its start: {self._reason(said)}", hint=f"see {self.log}")
+                raise LowwaterError(f"{self._title} ended during startup: {self._reason(said)}", hint=f"see {self.log}")
             if time.monotonic() > end:
                 raise LowwaterError(
                     f"{self._title} did not serve within {timeout_seconds:.0f} s", hint=f"see {self.log}"

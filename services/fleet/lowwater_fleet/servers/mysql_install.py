@@ -1,13 +1,13 @@
-"""Where the programs of MySQL and MariaDB are, the oldest and the newest that is tested. Nothing here downloads.
+"""Finds the programs of MySQL and MariaDB, the oldest and newest tested versions. Does not download.
 
-    mysql-8.0      a jar of the profile `embedded-mysql` of pom.xml: the server only, unpacked beside the jar
+    mysql-8.0      a jar of the profile `embedded-mysql` of pom.xml: the server only, unpacked next to the jar
     mysql-9        Debian's package of the suite sid, its newest
     mariadb-10.11  Debian's package of the suite bookworm
     mariadb-11.8   Debian's package of the suite trixie
 
 `deploy/local/debian.sh` unpacks Debian's packages into .jars/debian/<suite>, each with the C library and the loader of
-its suite: its programs run by those, whatever this machine has.
-For the tests, the benchmarks and the demo: no service needs them, so they are no dependency of any distribution.
+its suite, which are used instead of those of this machine.
+Only for tests, benchmarks and the demo: services do not need them, so no distribution depends on them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lowwater_fleet.servers.unpack import unpacked
 
 Flavour = Literal["mysql-8.0", "mysql-9", "mariadb-10.11", "mariadb-11.8"]
 FLAVOURS: tuple[Flavour, ...] = ("mysql-8.0", "mysql-9", "mariadb-10.11", "mariadb-11.8")
-#: the newest of each kind, where all of them would take too long
+#: the newest of each kind, for tests that take too long with all flavours
 NEWEST: tuple[Flavour, ...] = ("mysql-9", "mariadb-11.8")
 
 PROGRAM = "embedded-mysql"  # the profile of pom.xml
@@ -42,7 +42,7 @@ _DEBIAN: dict[Flavour, tuple[str, str]] = {
 _SHARE: dict[Flavour, str] = {
     "mysql-8.0": "share", "mysql-9": "share/mysql", "mariadb-10.11": "share/mysql", "mariadb-11.8": "share/mariadb",
 }  # fmt: skip
-#: has what MySQL 8.0.12 needs and a bare machine lacks
+#: the suite with the libraries of MySQL 8.0.12 that this machine may lack
 _LIBRARIES_OF = "bookworm"
 _LOADER = "ld-linux-x86-64.so.2"
 
@@ -53,12 +53,12 @@ def is_mariadb(flavour: Flavour) -> bool:
 
 @dataclass(frozen=True)
 class Install:
-    """`root` holds all that belongs together: messages and character sets are found by paths relative to it."""
+    """The programs of one flavour. Messages and character sets are found by paths relative to `root`."""
 
     flavour: Flavour
     root: Path
     server: str
-    #: the unpacked packages of a suite, whose loader and libraries the server runs with; None: this machine's
+    #: the unpacked packages of a suite, whose loader and libraries the server uses; None: those of this machine
     suite: Path | None = None
 
     @property
@@ -71,7 +71,7 @@ class Install:
 
     @property
     def command(self) -> list[str]:
-        """What starts the server, but for its options."""
+        """The command that starts the server, without options."""
         if self.suite is None:
             return [str(self.program)]
         places = [path for part in ("usr/lib", "lib") for path in (self.suite / part).glob("*-linux-gnu")]
@@ -81,7 +81,7 @@ class Install:
         return [str(loader), "--library-path", ":".join(map(str, places)), str(self.program)]
 
     def copy_to(self, root: Path) -> Install:
-        """For a server's user who cannot reach the original."""
+        """Copy the programs to where the server's user can read them."""
         if not root.exists():
             part = root.with_name(f"{root.name}.part")
             shutil.rmtree(part, ignore_errors=True)
@@ -90,7 +90,7 @@ class Install:
                 for name in ("usr/lib", "lib"):
                     for path in (self.suite / name).glob("*-linux-gnu"):
                         shutil.copytree(path, part / "suite" / name / path.name, symlinks=True)
-            subprocess.run(["chmod", "-R", "a+rX", str(part)], check=True)  # a umask of 077 may have made the original
+            subprocess.run(["chmod", "-R", "a+rX", str(part)], check=True)  # the umask of the original may be 077
             part.rename(root)
         return replace(self, root=root / "root", suite=root / "suite" if self.suite else None)
 
@@ -111,7 +111,7 @@ def find_install(flavour: Flavour) -> Install:
 
 
 def _check_libraries(install: Install) -> None:
-    """By the loader that it will run with, which then only lists what it would load."""
+    """Raises ConfigError if libraries are missing. Uses the loader of the suite, which can list them."""
     command = install.command if install.suite else ["ldd", str(install.program)]
     listed = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"} if install.suite else None
     answer = subprocess.run(command, capture_output=True, text=True, check=False, env=listed)
@@ -131,6 +131,6 @@ def _reason(suite: str) -> str:
 
 
 def _jars() -> Path:
-    """The directory that holds one for each program: where Kafka's jars are, so are these."""
+    """The parent directory of all jars: the one that contains Kafka's."""
     given = os.environ.get("LOWWATER_JARS")
     return Path(given).absolute() if given else find_jars("kafka").parent

@@ -1,4 +1,4 @@
-"""As whom an embedded database server runs: they all refuse to run as root."""
+"""The user of an embedded database server: servers refuse to run as root."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from pathlib import Path
 
 from lowwater.errors import ConfigError
 
-#: whom the server runs as when we are root
+#: the server's user if this process runs as root
 PLAIN_USER = "nobody"
 
 
 @functools.cache
 def plain_user() -> pwd.struct_passwd | None:
-    """None when we are not root: the server then runs as ourselves."""
+    """The server's user; None if this process is not root: the server then runs as the same user."""
     if os.geteuid() != 0:
         return None
     try:
         user = pwd.getpwnam(PLAIN_USER)
     except KeyError:
         raise ConfigError(
-            f"database servers refuse to run as root, and there is no user {PLAIN_USER!r}", hint="run as a plain user"
+            f"database servers refuse to run as root, and there is no user {PLAIN_USER!r}", hint="do not run as root"
         ) from None
     if shutil.which("setpriv") is None:
         raise ConfigError(
             "database servers refuse to run as root, and there is no setpriv to become another user",
-            hint="install util-linux, or run as a plain user",
+            hint="install util-linux, or do not run as root",
         )
     return user
 
 
 def as_plain_user(command: Sequence[str]) -> list[str]:
-    """setpriv becomes the command, under the same pid: what started it finds it by that pid."""
+    """The command line that runs `command` as the server's user. setpriv executes it under the same pid."""
     user = plain_user()
     if user is None:
         return list(command)
-    # Not in our own working directory, which may be closed to that user: it would not start.
+    # Not in the current directory: that user may have no access to it, and the server would not start.
     become = ["env", "--chdir=/", "setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     return [*become, *command]
 
@@ -48,7 +48,7 @@ def as_plain_user(command: Sequence[str]) -> list[str]:
 def is_reachable(path: Path) -> bool:
     """Whether the server's user may enter this directory, or run this program.
 
-    Every directory above counts, so we ask as that user instead of computing it.
+    It depends on all parent directories, so it is tested as that user.
     """
     return subprocess.run(as_plain_user(["test", "-x", str(path)]), check=False).returncode == 0
 

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for the tests, the benchmarks and the demo: logical decoding on, loopback only."""
+"""A PostgreSQL server for tests, benchmarks and the demo: logical decoding enabled, loopback only."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lowwater_fleet.servers.postgres_install import VERSION_NEWEST, Install, fin
 
 USER = "postgres"
 
-#: what postmaster.pid says of a server that serves; the other word is that of a standby
+#: status in postmaster.pid of a server that accepts connections: a primary, or a standby
 SERVING = ("ready", "standby")
 
 StopMode = Literal["fast", "immediate"]
 SIGNALS: Mapping[StopMode, signal.Signals] = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
-# What every embedded server has; `settings` of EmbeddedPostgres overrides.
+# Settings of all embedded servers; `settings` of EmbeddedPostgres overrides them.
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": HOST,
-    "unix_socket_directories": "",  # TCP is enough, and a socket's path may not be longer than 107 bytes
+    "unix_socket_directories": "",  # TCP is enough, and the path of a socket is limited to 107 bytes
     "wal_level": "logical",
     "max_wal_senders": "20",
     "max_replication_slots": "20",
@@ -38,7 +38,7 @@ SETTINGS: Mapping[str, str] = {
 class EmbeddedPostgres(EmbeddedDatabase):
     """A server of `version`; superuser `postgres`, no password.
 
-    `settings` go into postgresql.conf, which is written anew at every start; ALTER SYSTEM overrides them.
+    `settings` are written to postgresql.conf at every start; ALTER SYSTEM overrides them.
     """
 
     def __init__(
@@ -50,44 +50,44 @@ class EmbeddedPostgres(EmbeddedDatabase):
     ) -> None:
         home = Path(directory).resolve()
         self.version = version
-        # The server knows nothing of this setting: it makes our process known by its command line.
+        # Not used by the server: it identifies our process by its command line.
         self._mark = f"lowwater.directory={home}"
         known_by = ("postgres", self._mark)
         super().__init__(home, "postgres", f"PostgreSQL {version}", port, settings, known_by, f"programs{version}")
 
     @property
     def conninfo(self) -> str:
-        """For libpq, and all that is made of it; the database is `postgres`."""
+        """Connection string for libpq; the database is `postgres`."""
         return f"host={HOST} port={self.port} user={USER} dbname=postgres"
 
     @staticmethod
     def bin(name: str) -> Path:
-        """A client program of the newest version, for instance pgbench; it works with every server here."""
+        """A client program of the newest version, for example pgbench; works with all server versions."""
         return find_client(name)
 
     def stop(self, mode: StopMode = "fast", *, timeout_seconds: float = STOP_SECONDS_MAX) -> bool:
-        """False when it was not running. What does not end in time is killed.
+        """Stop the server; it is killed after the timeout. False if it was not running.
 
-        `fast` rolls back, writes a checkpoint, and first waits until a client that reads a slot has acknowledged
-        everything. `immediate` does none of this: the next start recovers, as after a crash.
+        `fast` rolls back transactions, waits until replication clients have received all WAL, and writes a
+        checkpoint. `immediate` does none of this: the next start recovers, as after a crash.
         """
         pid = self.pid
         if pid is None:
             return False
-        with suppress(ProcessLookupError):  # it ended by itself between the two lines
+        with suppress(ProcessLookupError):  # it ended meanwhile
             os.kill(pid, SIGNALS[mode])
         if not self._daemon.wait_until_gone(timeout_seconds):
             self.kill()
         return True
 
     def kill(self) -> bool:
-        """`kill -9` of the postmaster and of all its children. False when it was not running."""
+        """`kill -9` of the postmaster and all its children. False if it was not running."""
         pid = self.pid
         if pid is None:
             return False
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGSTOP)  # so that it starts no others in their place
-        # A child that still holds the shared memory would make the next start refuse.
+            os.kill(pid, signal.SIGSTOP)  # so that it starts no new children
+        # The next start fails while a child still holds the shared memory.
         kill_children(pid, STOP_SECONDS_MAX)
         self._daemon.kill()
         return True
@@ -117,11 +117,11 @@ class EmbeddedPostgres(EmbeddedDatabase):
         if made_by != str(self.version):
             raise ConfigError(
                 f"the data in {self.directory} is of PostgreSQL {made_by}, not {self.version}",
-                hint="choose another directory, or that version",
+                hint=f"choose another directory, or version {made_by}",
             )
 
     def _is_ready(self) -> bool:
-        """As pg_ctl finds out: the first line of this file is the pid, the eighth is the state."""
+        """As in pg_ctl: the first line of postmaster.pid is the pid, the eighth is the status."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
@@ -129,14 +129,14 @@ class EmbeddedPostgres(EmbeddedDatabase):
         return len(lines) > 7 and lines[7].strip() in SERVING and lines[0].strip() == str(self.pid)
 
     def _reason(self, said: str) -> str:
-        """The first line that names a failure and the one before it, which may tell its cause; else the last line."""
+        """The first line with an error and the line before it, which may contain the cause; else the last line."""
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         for number, line in enumerate(lines):
             if "FATAL:" in line or "PANIC:" in line or "error:" in line:
                 return "; ".join(lines[max(number - 1, 0) : number + 1])
-        return (lines or ["it said nothing"])[-1]
+        return (lines or ["there is no output"])[-1]
 
 
 def _quoted(value: str) -> str:
-    """As postgresql.conf wants it."""
+    """Quoted for postgresql.conf."""
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"

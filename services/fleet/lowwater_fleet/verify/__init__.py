@@ -1,1 +1,1 @@
-"""The ordered topic and the lake, compared with the sources' own histories."""
+"""Compares the ordered topic and the lake with the histories of the sources."""

@@ -1,4 +1,4 @@
-"""The ordered topic against the source's own history: lost, duplicated, out of order, torn."""
+"""Compares ordered transactions with the source's history: counts lost, duplicated, misordered and torn ones."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from lowwater_fleet.verify.ordered_topic import Ordered
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
-#: a value to (op, table, before, after)
+#: converts a value to (op, table, before, after)
 Decode = Callable[[Any], list[Any]]
-#: a line of the history: (thread, txid)
+#: the id of a transaction: (thread, txid)
 Id = tuple[int, str]
 
 
@@ -36,7 +36,7 @@ class Verdict:
     duplicated: int = 0
     out_of_order: int = 0
     torn: int = 0
-    #: the first few things that are wrong, in words
+    #: descriptions of the first problems
     details: list[str] = field(default_factory=list)
 
     @property
@@ -55,11 +55,11 @@ class Verdict:
 
 
 def read_history(path: Path) -> dict[Id, dict[str, Any]]:
-    """What the simulated cluster says it has committed; what the database did itself is in no captured table."""
+    """The transactions that the simulated cluster has committed, without internal ones, which are not captured."""
     found: dict[Id, dict[str, Any]] = {}
     with path.open() as lines:
         for line in lines:
-            if line.endswith("\n"):  # the last line may be half written
+            if line.endswith("\n"):  # the last line may be incomplete
                 entry = json.loads(line)
                 if not entry["system"]:
                     found[(entry["thread"], entry["txid"])] = entry
@@ -67,7 +67,7 @@ def read_history(path: Path) -> dict[Id, dict[str, Any]]:
 
 
 class Decoder:
-    """Values to (op, table, before, after), as the history writes them."""
+    """Converts values to (op, table, before, after), in the format of the history."""
 
     def __init__(self, store: SchemaStore) -> None:
         self._store = store
@@ -98,7 +98,7 @@ def verify(
     histories: dict[str, dict[Id, dict[str, Any]]],
     decode: Decode | None = None,
 ) -> Verdict:
-    """All of it; with a decoder also every value."""
+    """Compare all transactions with the histories; with `decode`, also every value."""
     verdict = Verdict()
     seen: dict[str, set[Id]] = {source: set() for source in histories}
     last: dict[str, tuple[Order, int, str]] = {}
@@ -115,7 +115,7 @@ def verify(
         head = transaction.commit or transaction.skipped
         if head is None:
             continue
-        if transaction.skipped is None:  # a late one has no place any more: it is skipped wherever it was met
+        if transaction.skipped is None:  # a skipped late transaction is out of order
             _check_place(verdict, transaction.gsn, head.source, (head.order, head.thread, head.txid), last)
         _check_once(verdict, transaction, head.source, (head.thread, head.txid), seen, histories, decode)
     for source, history in histories.items():
@@ -142,7 +142,7 @@ def _check_once(
         return
     if id_ in seen[source]:
         verdict.duplicated += 1
-        verdict.note(f"gsn {transaction.gsn}: {source} {id_} is there twice")
+        verdict.note(f"gsn {transaction.gsn}: {source} {id_} occurs twice")
     seen[source].add(id_)
     if transaction.skipped is not None:
         verdict.skipped += 1
@@ -153,7 +153,7 @@ def _check_once(
         verdict.note(f"gsn {transaction.gsn}: {source} {id_} was never committed")
     elif decode is not None and [decode(v) for v in transaction.values] != known["changes"]:
         verdict.torn += 1
-        verdict.note(f"gsn {transaction.gsn}: {source} {id_} has other changes than the source")
+        verdict.note(f"gsn {transaction.gsn}: {source} {id_} has different changes than the source")
     elif len(transaction.values) != len(known["changes"]):
         verdict.torn += 1
         verdict.note(f"gsn {transaction.gsn}: {source} {id_} has {len(transaction.values)} changes")

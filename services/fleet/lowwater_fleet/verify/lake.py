@@ -1,4 +1,4 @@
-"""The lake against the source's own history: every transaction of every table, as a reader finds them."""
+"""Reads all transactions of a lake, for the comparison with the source's history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lowwater_fleet.verify.ordered_topic import Ordered
 
 
 def read_lake(lake: Lake, to_gsn: int | None = None, source: str = "") -> list[Ordered]:
-    """All transactions of the lake, or of one source, put together again out of its tables."""
+    """All transactions of the lake, or of one source, assembled from its tables."""
     found: dict[int, Ordered] = {}
     places: dict[int, list[int]] = {}
     for table in lake.tables():
@@ -39,12 +39,12 @@ def read_lake(lake: Lake, to_gsn: int | None = None, source: str = "") -> list[O
 
 
 def stale_records(lake: Lake) -> Counter[int]:
-    """How many records of a transaction only say that tables are stale, by gsn: they precede its changes."""
+    """By gsn: the number of Stale records of a transaction. They precede its changes."""
     return Counter(stale.gsn for stale in lake.chain.stale)
 
 
 def gap_in(seqs: list[int], preceding: int) -> str:
-    """What is wrong with the numbers of a transaction's changes; empty if they are complete."""
+    """A description of a gap in the numbers of a transaction's changes; empty if they are complete."""
     wanted = range(preceding + 1, preceding + len(seqs) + 1)
     return "" if sorted(seqs) == list(wanted) else f"its changes have the numbers {sorted(seqs)[:20]}"
 

@@ -1,4 +1,4 @@
-"""The ordered topic as a consumer sees it: whole transactions, checked record by record."""
+"""Reads the ordered topic as a consumer: assembles transactions and checks every record."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Ordered:
     """One transaction of the ordered topic."""
 
     gsn: int
-    #: as they are in the topic; out of a lake they come decoded
+    #: the encoded values of the topic; decoded if read from a lake
     values: list[Any] = field(default_factory=list)
     commit: Commit | None = None
     skipped: Skipped | None = None
-    #: what is wrong with it, if something is
+    #: description of the first problem; empty if there is none
     torn: str = ""
 
 
@@ -37,7 +37,7 @@ def read_ordered(kafka: KafkaConfig, codec: RecordCodec, group: str) -> list[Ord
 
 
 def assemble(messages: list[Message], codec: RecordCodec) -> Iterator[Ordered]:
-    """Transactions in the order of the topic; whatever breaks one is noted in it."""
+    """Transactions in the order of the topic. Problems are recorded in `torn`."""
     current: Ordered | None = None
     for message in messages:
         key, value = message.key() or b"", message.value() or b""
@@ -69,5 +69,5 @@ def assemble(messages: list[Message], codec: RecordCodec) -> Iterator[Ordered]:
 
 def _broken(commit: Commit, values: list[bytes]) -> str:
     if commit.changes != len(values):
-        return f"{len(values)} changes, the commit says {commit.changes}"
+        return f"{len(values)} changes, but the commit counts {commit.changes}"
     return "" if sum(map(crc32, values)) == commit.checksum else "the checksum differs"
