@@ -31,10 +31,10 @@ CURSOR = FieldCursorConfig(primary="at")
         ({"tables": ["*.c"]}, "all collections"),
         ({"password": "secret"}, "password"),
         ({"options": {"tlsCertificateKeyFilePassword": "secret"}}, "tlsCertificateKeyFilePassword"),
-        ({"options": {"username": "x"}}, "setting of its own"),
+        ({"options": {"username": "x"}}, "has its own setting"),
         ({"poll_seconds": 1}, "incremental only"),
         ({"mode": "incremental"}, "no cursor for d.c"),
-        ({"mode": "incremental", "cursors": {"d.c": {"primary": "_id"}}}, "one field"),
+        ({"mode": "incremental", "cursors": {"d.c": {"primary": "_id"}}}, "the same field"),
         ({"mode": "incremental", "cursors": {"d.c": {"primary": "a"}, "d.x": {"primary": "a"}}}, "d.x"),
     ],
 )

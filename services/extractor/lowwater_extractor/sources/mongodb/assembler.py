@@ -1,12 +1,12 @@
-"""From change events to whole transactions. Does no I/O but for large transactions, on disk.
+"""Assembles change events to whole transactions. No I/O, except that large transactions spill to disk.
 
-The log of a replica set gives each of its entries a cluster time of its own, and one transaction, or one single write,
-is one entry (a large one is several, and counts as its last). Events of one transaction share that time, their session
-and their number, and come one behind the other. Within a cluster time transactions are counted: that is their place.
+Each entry of the oplog has a unique cluster time, and a transaction or a single write is one entry (a large transaction
+is several entries, and has the time of the last one). Events of one transaction have the same time, session and
+transaction number, and are adjacent. Transactions of one cluster time are numbered: the number is their place in it.
 
-A time is over with the next later event; with a token of a later time; or when the server, asked for more, has nothing:
-it takes an entry apart as a whole before it looks for the next. Until then it is not marked, and nothing of it counts
-as read: a stream that begins again begins before it.
+A time ends with an event of a later time; with a token of a later time; or when the server has no more events, because
+it returns all events of an entry before it reads the next one. Until then the time is not marked and its events do not
+count as read: a restarted stream begins before it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
 
 THREAD = 1
 
-#: what changes no document that is captured
+#: kinds of events that change no captured document
 _PASSED_OVER = {b"createIndexes", b"dropIndexes", b"modify", b"dropDatabase"}
 
 
 def place_of(time: int) -> str:
-    """As the server's own tools show a timestamp."""
+    """Format a timestamp as the server's tools do."""
     return f"{time >> 32}.{time & 0xFFFFFFFF}"
 
 
@@ -42,25 +42,25 @@ class Captured(Protocol):
     def find(self, name: str) -> Table | None: ...
 
     def drop(self, name: str) -> None:
-        """The collection is no more."""
+        """The collection was dropped."""
         ...
 
     def replace(self, name: str, order: Order, reason: str) -> None:
-        """Other documents have got this name, which the log does not tell one by one."""
+        """The collection has other documents now, without an event for each."""
         ...
 
     def miss(self, name: str, order: Order) -> None:
-        """The stored image of a document that was changed is not there."""
+        """The stored image of a changed document is missing."""
         ...
 
     @property
     def has_before(self) -> bool:
-        """Changes are read with the document as it was."""
+        """Whether events are read with the document before the change."""
         ...
 
 
 class Assembler:
-    """Fed with one event after the other; what is whole is taken out."""
+    """Takes events in order; whole transactions are in `committed`, from which the caller removes them."""
 
     def __init__(self, source: str, captured: Captured, space: SpillSpace, bytes_max: int) -> None:
         self._source = source
@@ -68,7 +68,7 @@ class Assembler:
         self._space = space
         self._bytes_max = bytes_max
         self._tables: dict[bytes, Table | None] = {}
-        #: the time that is not over, the place in it, and what has come of the transaction there
+        #: the current time, the place in it, and the events of the transaction there
         self._time = ClusterTime(0)
         self._place = 0
         self._transaction = b""
@@ -77,10 +77,10 @@ class Assembler:
         self._bytes = 0
         self._large: Rows | None = None
         self._last: Event | None = None
-        #: of the last event that came, in this session or before it
+        #: time of the last event, in this session or before it
         self.event_at = ClusterTime(0)
         self.committed: list[SourceTransaction] = []
-        #: everything up to and with this time is whole
+        #: all times up to and including this one have ended
         self.over_at = ClusterTime(0)
         self._over: Event | str = ""
         #: the last event ended the stream
@@ -91,13 +91,13 @@ class Assembler:
 
     @property
     def over_token(self) -> str:
-        """Behind everything up to and with `over_at`, and before all else."""
-        # most are never asked for
+        """The token after all events up to and including `over_at`, and before all later ones."""
+        # decoded here, because most tokens are never needed
         return self._over if isinstance(self._over, str) else self._token_of(self._over)
 
     @property
     def read_to(self) -> str:
-        """The token of the last event that came of a time that is not over; empty: there is none."""
+        """The token of the last event of a time that has not ended; empty: there is none."""
         return self._token_of(self._last) if self._last is not None and self.is_inside else ""
 
     def _token_of(self, event: Event) -> str:
@@ -106,20 +106,20 @@ class Assembler:
 
     @property
     def is_inside(self) -> bool:
-        """Something has come of a time that is not over."""
+        """Whether events of a time that has not ended were read."""
         return self._time > self.over_at
 
-    # -- what ends a time --------------------------------------------------------------------------------
+    # -- end of a time -----------------------------------------------------------------------------------
 
     def end_batch(self, token: str, *, is_empty: bool) -> None:
-        """Behind the events of a batch: its token. `is_empty`: there were none, and the server was asked for more."""
+        """Process the token of a batch. `is_empty`: the server was asked for more and returned no events."""
         with self._named():
             if is_empty and self.is_inside:
                 self.end_time()
             time = time_of(token)
             if time > self._time and time > self.over_at:
                 self.end_time()
-                # events of exactly this time may be still to come
+                # events of exactly this time may still follow
                 self.over_at, self._over = ClusterTime(max(self.over_at, time - 1)), token
 
     def end_time(self) -> None:
@@ -151,14 +151,14 @@ class Assembler:
                 for data in found:
                     self._feed(ev.read_event(data))
             except rb.DAMAGE as error:
-                # its first bytes are the token and the kind: no document is shown
-                what = f"an event that ends too soon, or is not what it says: {data[:48].hex(' ')}"
-                hint = "the stream contradicts itself: restart the source; if it comes again, report it"
+                # the first bytes are the token and the kind: the message does not contain the document
+                what = f"an event that is truncated or malformed: {data[:48].hex(' ')}"
+                hint = "restart the source; if the error recurs, report it"
                 raise LogCorruptError(what, hint=hint) from error
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Errors say where they come from."""
+        """Add source, thread and position to errors."""
         try:
             yield
         except LowwaterError as error:
@@ -170,15 +170,15 @@ class Assembler:
         time, transaction = event.time, event.transaction
         if b"fromMigrate" in event.places:
             raise LogUnknownError(
-                f"{ev.full_name(event.namespace)}: a document that a balancer has moved (fromMigrate)",
+                f"{ev.full_name(event.namespace)}: a document that the balancer has moved (fromMigrate)",
                 position=place_of(time),
-                hint="a shard cannot be captured, see docs/mongodb.md; once it is none any more, reset the source",
+                hint="a shard cannot be captured, see docs/mongodb.md; once it is no longer a shard, reset the source",
             )
         if time <= self.over_at or time < self._time:
             raise MarkBrokenError(
-                "an event of a time that was over",
+                "an event of a cluster time that had ended",
                 position=place_of(time),
-                hint="the stream went against its own order; do not go on, report it with the server's log",
+                hint="the change stream broke its own order; do not resume the source, report it with the server's log",
             )
         if time > self._time:
             self.end_time()
@@ -211,7 +211,7 @@ class Assembler:
     def _update(self, table: Table, event: Event) -> None:
         before, after = self._before(table, event), event.document(b"fullDocument")
         if after is None:
-            # what it became is in no log: its table is copied again
+            # the new document is not in the log: the collection is copied again
             self._captured.miss(table.name, Order(self._time, self._place))
             return
         if before is None:
@@ -219,7 +219,10 @@ class Assembler:
         self._add(table.update(event.data, before, after, event.ts_us))
 
     def _before(self, table: Table, event: Event) -> int | None:
-        """None: it is not asked for, or is missing; then the key has to do, and the table is copied again."""
+        """Return the document before the change; None: it is not configured, or is missing.
+
+        If it is missing, the key is used instead, and the collection is copied again.
+        """
         found = event.document(b"fullDocumentBeforeChange")
         if found is None and self._captured.has_before:
             self._captured.miss(table.name, Order(self._time, self._place))
@@ -244,12 +247,12 @@ class Assembler:
             self.is_invalidated = True
         elif kind not in _PASSED_OVER:
             raise LogUnknownError(
-                f"an event of a kind that is not known here: {kind.decode()}",
+                f"an event of an unknown kind: {kind.decode()}",
                 hint="is the server newer than lowwater, or a sharded cluster? see docs/mongodb.md",
             )
 
     def _emptied(self, name: str, ts_us: int) -> None:
-        """All its documents are gone, and the log does not say so of each."""
+        """All documents of the collection are gone, without a delete event for each."""
         table = self._captured.find(name)
         if table is None:
             return
@@ -269,7 +272,7 @@ class Assembler:
         if at is None:
             raise LogCorruptError(
                 f"{ev.full_name(event.namespace)}: an event of kind {event.kind.decode()} without {name.decode()}",
-                hint="is changeStreamPreAndPostImages on? `lowwater source check` says so",
+                hint="is changeStreamPreAndPostImages on? run `lowwater source check`",
             )
         return at
 

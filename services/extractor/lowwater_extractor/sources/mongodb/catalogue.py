@@ -1,4 +1,4 @@
-"""What is asked of the server beside the stream: its identity, its log, its collections."""
+"""Queries of the server outside the stream: its identity, its oplog, its collections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lowwater_extractor.sources.mongodb.connect import Client, ask, named_errors
 from lowwater_extractor.sources.mongodb.position import ClusterTime, LogEntry, cluster_time
 
 _IMAGES = "changeStreamPreAndPostImages"
-#: databases of the server's own
+#: databases of the server itself
 _OWN = {"admin", "config", "local"}
 
 _log = structlog.get_logger()
@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class CollectionInfo:
     name: str
-    #: another one after it was dropped and made again
+    #: different after the collection was dropped and created again
     uuid: str
     has_images: bool
     #: `collection`, `view` or `timeseries`
@@ -30,13 +30,13 @@ class CollectionInfo:
 
     @property
     def mend(self) -> str:
-        """Turns its images on."""
+        """The command that turns the collection's images on."""
         database, _, collection = self.name.partition(".")
         return f'db.getSiblingDB("{database}").runCommand({{collMod: "{collection}", {_IMAGES}: {{enabled: true}}}})'
 
 
 def replica_set_id(client: Client, source: str) -> str:
-    """The set's identity: given when it was initiated, and the same whoever is its primary."""
+    """Return the set's identity, which is assigned when it is initiated, and is the same on every primary."""
     config = ask(client, source, "admin", {"replSetGetConfig": 1})
     found = told(config, source, "replSetGetConfig", lambda a: a["config"].get("settings", {}).get("replicaSetId"))
     if found is None:
@@ -49,21 +49,21 @@ def set_name(client: Client, source: str) -> str:
 
 
 def refuse_shard(client: Client, source: str) -> str:
-    """A shard's documents move to other shards, and to it from them, without an event: its changes are no history."""
+    """Raise StartRefusedError if the set is a shard: documents move between shards without change events."""
     hello = ask(client, source, "admin", {"hello": 1})
     state = ask(client, source, "admin", {"shardingState": 1})
     if not state.get("enabled") and not hello.get("configsvr") and hello.get("msg") != "isdbgrid":
         return "not a member of a sharded cluster"
     raise StartRefusedError(
-        f"this is shard {state.get('shardName', '')!r} of a sharded cluster: documents move between shards, and a "
-        "shard's change stream does not tell of it",
+        f"this is shard {state.get('shardName', '')!r} of a sharded cluster: documents move between shards without "
+        "events in a shard's change stream",
         source=source,
-        hint="capture a replica set that is not a shard; a sharded cluster is no source, see docs/mongodb.md",
+        hint="capture a replica set that is not a shard; sharded clusters are not supported, see docs/mongodb.md",
     )
 
 
 def log_end(client: Client, source: str) -> LogEntry:
-    """The last write that a majority has."""
+    """Return the last majority-committed entry of the oplog."""
     found = ask(client, source, "admin", {"hello": 1})
     return told(found, source, "hello", lambda a: _entry(a["lastWrite"]["majorityOpTime"]))
 
@@ -73,7 +73,7 @@ def _entry(optime: dict[str, Any]) -> LogEntry:
 
 
 def oplog_range(client: Client, source: str) -> tuple[ClusterTime, ClusterTime]:
-    """The first and the last entry of the oplog."""
+    """Return the times of the first and the last entry of the oplog."""
     answer = ask(client, source, "admin", {"serverStatus": 1, **_ONLY_OPLOG})
     return told(answer, source, "serverStatus", lambda a: (_optime(a, "earliestOptime"), _optime(a, "latestOptime")))
 
@@ -83,12 +83,12 @@ def _optime(status: dict[str, Any], name: str) -> ClusterTime:
     return cluster_time(found["ts"] if isinstance(found, dict) else found)
 
 
-#: the other parts of a server's status cost it more than this one
+#: without the other sections of serverStatus, which are more expensive
 _ONLY_OPLOG = {"none": 1, "oplog": 1}
 
 
 def list_collections(client: Client, config: MongoConfig, source: str) -> list[CollectionInfo]:
-    """Those that the config names or its patterns stand for, as far as they are there."""
+    """Return the existing collections that the config names or that match its patterns."""
     databases = config.databases
     if databases is None:
         answer = ask(client, source, "admin", {"listDatabases": 1, "nameOnly": True})
@@ -123,7 +123,7 @@ def enable_images(client: Client, config: MongoConfig, source: str) -> None:
 
 
 def refuse_without_images(client: Client, config: MongoConfig, source: str) -> None:
-    """StartRefusedError: captured collections have their images off now."""
+    """Raise StartRefusedError if images are off for a captured collection."""
     if bare := [info for info in list_collections(client, config, source) if not info.has_images]:
         raise StartRefusedError(
             f"changeStreamPreAndPostImages is off: {', '.join(info.name for info in bare[:10])}", source=source,

@@ -1,4 +1,4 @@
-"""What a replica set must have before capture can begin, each with the words that mend it."""
+"""Checks of the prerequisites of a replica set for capture, each with its fix."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lowwater_extractor.sources.mongodb.connect import Client, ask, connect, nam
 from lowwater_extractor.sources.mongodb.cursor.query import order
 from lowwater_extractor.sources.mongodb.wire.change_cursor import ChangeCursor
 
-#: stored post-images came with 6.0
+#: stored post-images exist since 6.0
 VERSION_MIN = (6, 0)
 VERSION_MAX = 8
-#: an oplog that is shorter is lost in a weekend, or in one bad night
+#: with a shorter oplog, an outage of a night or a weekend requires a reset
 OPLOG_HOURS_WANTED = 24
 
 
 def check_source(config: MongoConfig, source: str) -> list[Check]:
-    """All of them, as far as they can be asked: one that fails does not hide the next."""
+    """Run all checks; a failed check does not hide the next ones."""
     try:
         client = connect(config, source)
     except LowwaterError as error:
@@ -47,11 +47,11 @@ def _checks(config: MongoConfig, source: str, client: Client) -> Iterator[Check]
         return
     yield Check("connection", True, f"{', '.join(config.hosts)} as {config.user or 'nobody'}")
     is_known = tuple(version[:2]) >= VERSION_MIN and version[0] <= VERSION_MAX
-    yield Check("version", is_known, ".".join(map(str, version[:3])), f"lowwater knows MongoDB 6.0 to {VERSION_MAX}.0")
+    yield Check("version", is_known, ".".join(map(str, version[:3])), f"supported: MongoDB 6.0 to {VERSION_MAX}.0")
     is_set = "setName" in hello
     yield Check(
         "replica set", is_set, str(hello.get("setName", "none")),
-        "start mongod with --replSet and call rs.initiate(); of a sharded cluster capture each shard's set",
+        "start mongod with --replSet and call rs.initiate(); a sharded cluster cannot be captured",
     )  # fmt: skip
     if config.mode == "incremental":
         yield from _incremental(config, source, client)
@@ -86,14 +86,14 @@ def _read_grant(config: MongoConfig) -> str:
 
 def _opens(config: MongoConfig, source: str, client: Client) -> str:
     ChangeCursor(client, source, config, None).close()
-    return "may be read"
+    return "can be opened"
 
 
 def _oplog(config: MongoConfig, source: str, client: Client) -> Check:
-    """Advice only: a young server has a short one."""
+    """The length is advice only: a new server has a short oplog."""
     try:
         first, last = oplog_range(client, source)
-        # it is searched for what the stream does not tell
+        # it is searched for writes that the stream does not contain
         with named_errors(source, "oplog"):
             client["local"]["oplog.rs"].find_one({}, {"ts": 1})
     except LowwaterError as error:
@@ -127,7 +127,7 @@ def _collections(config: MongoConfig, source: str, client: Client) -> Iterator[C
 def _tables(config: MongoConfig, found: list[CollectionInfo]) -> Check:
     if wrong := [info for info in found if info.type != "collection"]:
         what = ", ".join(f"{info.name} is a {info.type}" for info in wrong)
-        return Check("tables", False, what, "these have no changes of their own: take them out of `tables`")
+        return Check("tables", False, what, "these have no changes of their own: remove them from `tables`")
     there = {info.name for info in found}
     missing = [name for name in config.tables if not name.endswith(".*") and name not in there]
     what = f"{len(found)} collections{f'; not there yet: {chr(44).join(missing)}' if missing else ''}"
@@ -141,7 +141,7 @@ def _incremental(config: MongoConfig, source: str, client: Client) -> Iterator[C
         yield Check("tables", False, error.what, _read_grant(config))
         return
     missing = [name for name in config.cursors if name not in there]
-    fix = f"not there: {', '.join(missing)}; mend `tables`"
+    fix = f"missing: {', '.join(missing)}; correct `tables`"
     yield Check("tables", not missing, f"{len(there)} collections and views", fix if missing else "")
     bare = []
     for name, cursor in config.cursors.items():
@@ -152,5 +152,5 @@ def _incremental(config: MongoConfig, source: str, client: Client) -> Iterator[C
             keys = [index["key"] for index in client[database][collection].index_information().values()]
         if not any(key[0][0] == cursor.primary for key in keys):
             bare.append(f'db.getSiblingDB("{database}").{collection}.createIndex({order(cursor, 1)})')
-    what = f"advised, each look reads the whole collection: {'; '.join(bare)}" if bare else "there"
+    what = f"advised, each poll reads the whole collection: {'; '.join(bare)}" if bare else "present"
     yield Check("index", True, what)

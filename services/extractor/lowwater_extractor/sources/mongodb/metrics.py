@@ -1,9 +1,9 @@
-"""What a MongoDB source shows of its oplog."""
+"""Metrics of a MongoDB source."""
 
 from __future__ import annotations
 
 from prometheus_client import Gauge
 
-OPLOG_SECONDS = Gauge("lowwater_mongodb_oplog_seconds", "how far the oplog goes back", ["source"])
-BEHIND_SECONDS = Gauge("lowwater_mongodb_behind_seconds", "how far the stream is behind the oplog's end", ["source"])
-OPLOG_ALARM = Gauge("lowwater_mongodb_oplog_alarm", "1 while that is more than oplog_share_alarm of it", ["source"])
+OPLOG_SECONDS = Gauge("lowwater_mongodb_oplog_seconds", "time range of the oplog", ["source"])
+BEHIND_SECONDS = Gauge("lowwater_mongodb_behind_seconds", "lag of the stream behind the end of the oplog", ["source"])
+OPLOG_ALARM = Gauge("lowwater_mongodb_oplog_alarm", "1 while the lag exceeds oplog_share_alarm", ["source"])

@@ -1,7 +1,7 @@
-"""Resume tokens, and what a position holds of them.
+"""Resume tokens, and the position of a change stream.
 
-A token is the server's own, and opaque but for its beginning: a cluster time, by which tokens compare with events. The
-server sends one with every event, and one with every batch: all events before that have been sent.
+A token is created by the server and opaque, except that it begins with a cluster time, by which it is compared with
+events. The server sends one with every event, and one with every batch: all events before the latter have been sent.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from bson.timestamp import Timestamp
 
 from lowwater.errors import CodecError, LogUnknownError, StartRefusedError
 
-#: seconds since 1970 in the high half, a count in the low one: as one number it compares
+#: seconds since 1970 in the high 32 bits, a counter in the low 32 bits; ordered as an integer
 ClusterTime = NewType("ClusterTime", int)
 NO_TIME = ClusterTime(0)
 
-#: how a timestamp begins in the keys that tokens are made of
+#: type byte of a timestamp in the KeyString encoding of tokens
 _TIMESTAMP = 0x82
 
 
@@ -34,7 +34,7 @@ def time_of(token: str) -> ClusterTime:
 
 def _unknown(token: str) -> LogUnknownError:
     return LogUnknownError(
-        f"a resume token of a kind that is not known here: {token[:40]}",
+        f"a resume token of an unknown format: {token[:40]}",
         hint="is the server newer than lowwater? upgrade it",
     )
 
@@ -48,7 +48,7 @@ def cluster_time(timestamp: Timestamp) -> ClusterTime:
 
 
 class LogEntry(NamedTuple):
-    """An entry of the oplog that a majority has: it stays, unless the set is restored from a backup."""
+    """A majority-committed entry of the oplog: it is never rolled back, unless the set is restored from a backup."""
 
     time: ClusterTime
     term: int
@@ -59,19 +59,19 @@ _NO_ENTRY = LogEntry(NO_TIME, 0)
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a stream is read on from. Everything up to and with `time` lies before `token`, and nothing else."""
+    """The position of a stream. Exactly the events up to and including `time` are before `token`."""
 
     token: str
     time: ClusterTime
-    #: the database whose stream it is a token of; empty: that of all databases
+    #: the database of the stream that the token belongs to; empty: the stream of all databases
     database: str = ""
-    #: how far the stream had been read: what lies between the two was not known to be whole, and comes again
+    #: up to where the stream was read: events between the two tokens may be incomplete, and are read again
     next_token: str = ""
-    #: the last event that was read: an entry of the oplog has this time. 0: there was none
+    #: time of the last event that was read, which is that of an oplog entry. 0: there was none
     event: ClusterTime = NO_TIME
-    #: an entry that was in the oplog when it was last asked; what was copied is no newer
+    #: the last entry of the oplog when it was last queried; copied documents are not newer
     entry: LogEntry = _NO_ENTRY
-    #: up to here the oplog was searched for what the stream does not tell
+    #: time up to which the oplog was searched for writes that the stream does not contain
     searched: ClusterTime = NO_TIME
 
     def pack(self) -> bytes:

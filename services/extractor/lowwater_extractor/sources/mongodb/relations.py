@@ -1,7 +1,7 @@
-"""The captured collections as tables: what their columns are by now, and their documents as frames.
+"""The captured collections as tables: their current columns, and their documents as frames.
 
-One registry for a source: the stream grows its shapes, and so does the sample of a collection that is to be copied.
-What has changed is remembered with the position, so that a restart goes on with the same columns.
+A source has one registry of shapes: both the stream and the sample before a copy add columns to it. Changed shapes are
+stored in notes with the position, so that a restart continues with the same columns.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _NOTE = "shape/"
 
 
 class Shapes:
-    """By the collection's full name."""
+    """The shapes of all collections, by full name."""
 
     def __init__(self, config: MongoConfig) -> None:
         self._config = config
         self._by_name: dict[str, Shape] = {}
         self._changed: set[str] = set()
-        #: one more with each change of any of them
+        #: number of changes of any shape
         self.changes = 0
-        #: an `_id` of a second type makes the column JSON, since its table can be copied again
+        #: whether an `_id` of a second type changes the column to JSON: only if the collection can be copied again
         self.may_mix_ids = config.mode != "incremental" and config.copy_tables
 
     def load(self, notes: Mapping[str, bytes]) -> None:
-        """As they were remembered; a new session begins with these."""
+        """Restore the shapes from notes, at the start of a session."""
         self._by_name, self._changed = {}, set()
         for note, data in notes.items():
             if note.startswith(_NOTE):
@@ -49,12 +49,12 @@ class Shapes:
         return shape.with_id_as_json() if name in self._config.ids_as_json else shape
 
     def grow(self, name: str, data: bytes, at: int = 0) -> Shape:
-        """By one document."""
+        """Add the fields of one document to the shape."""
         before = self.get(name)
         return self._keep(name, before, before.grown(data, at, self._config.columns_max))
 
     def mix_ids(self, name: str) -> Shape:
-        """From now on its `_id` is JSON."""
+        """Change the column `_id` to JSON."""
         before = self.get(name)
         return self._keep(name, before, before.with_id_as_json())
 
@@ -66,21 +66,22 @@ class Shapes:
         return after
 
     def forget(self, name: str) -> None:
-        """The collection is no more: one of the same name begins anew."""
+        """Delete the shape of a dropped collection: a new one of the same name starts with an empty shape."""
         if self._by_name.pop(name, None) is not None:
             self._changed.add(name)
             self.changes += 1
 
     def notes(self) -> dict[str, bytes]:
-        """What has changed since the last time."""
+        """Return the notes of shapes that changed since the last call; an empty value deletes a note."""
         changed, self._changed = self._changed, set()
         return {_NOTE + n: self._by_name[n].pack() if n in self._by_name else b"" for n in sorted(changed)}
 
 
 class Table:
-    """One collection: its documents as frames of its newest version. Positions are those of documents in `data`.
+    """One collection: converts its documents to frames of its newest version.
 
-    `seen`: each table's newest version, as it is used.
+    `data` contains one or more documents; `at`, `before`, `after` and `key` are offsets in it. `seen`: updated with the
+    newest version when it is used.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Table:
         return self._encoder
 
     def _read(self, data: bytes, at: int) -> list[object]:
-        """The shape may be another one afterwards."""
+        """Return the row of a document; adds columns to the shape if needed."""
         if self._shape.id_type is None:
             self._grow(data, at)
         while True:
@@ -129,21 +130,21 @@ class Table:
 
     @property
     def is_known(self) -> bool:
-        """A document of it was seen."""
+        """Whether a document of the collection was read."""
         return self._shape.id_type is not None
 
     def created(self) -> None:
-        """It can be read as soon as it is there, also without a document."""
+        """Register the first version, so that the table can be read before it has a document."""
         if not self.is_known:
             self._ready()
 
     def refresh(self) -> None:
-        """A sample may have grown it meanwhile."""
+        """Use the current shape, to which a sample may have added columns."""
         shape = self._shapes.get(self.name)
         if shape != self._shape:
             self._use(shape)
             if self.name in self._seen and self.is_known:
-                # whoever compares versions with those of a copy sees this one
+                # so that this version is compared with that of a copy
                 self._ready()
 
     def insert(self, data: bytes, at: int, ts_us: int) -> Frame:
@@ -159,26 +160,28 @@ class Table:
         shape = self._shape
         old = self._read(data, before)
         if self._shape is not shape:
-            # what was before has made it grow: a field that was not known yet, another type of `_id`
+            # the document before the change has changed the shape: a new field, or another type of `_id`
             row = self._read(data, after)
         encoder = self._encoder or self._ready()
         return encoder.header, encoder.update(old + row, ts_us)
 
     def moved_from(self, data: bytes, key: int, after: int) -> int | None:
-        """`key`, if the key's text is another one in `after`: a document keeps its `_id` when 1 becomes 1.0, and only a
-        column of JSON tells the two apart."""
+        """Return `key` if its `_id` differs from that of `after`, else None.
+
+        The server treats 1 and 1.0 as the same `_id`; they differ only in a column of JSON.
+        """
         if self._shape.id_type is not FieldType.JSON:
             return None
         return key if self._read(data, key)[0] != self._read(data, after)[0] else None
 
     def delete(self, data: bytes, at: int, ts_us: int) -> Frame:
-        """Of the document, or of nothing but its `_id`."""
+        """Return a delete; `at` is the document, or a document with only its `_id`."""
         row = self._read(data, at)
         encoder = self._encoder or self._ready()
         return encoder.header, encoder.delete(row, ts_us)
 
     def row(self, data: bytes, at: int, ts_us: int) -> Frame:
-        """A document as it was found, not as it changed."""
+        """Return a read of the document (op `r`), not a change."""
         row = self._read(data, at)
         encoder = self._ready()
         return encoder.header, encoder.body("r", None, row, ts_us)
@@ -189,7 +192,7 @@ class Table:
 
 
 def refuse_nested_rules(rules: ColumnRules, config: MongoConfig, source: str) -> None:
-    """A rule for a part of a field would do nothing, and what it is to hide would be published with the field."""
+    """Raise ConfigError for a rule for a nested field, which would have no effect, or a rule that drops `_id`."""
     names = {name for name in config.tables if not name.endswith(".*")}
     for rule in sorted({*rules.drop, *(rules.mask or {})}):
         for name in names:
@@ -200,7 +203,7 @@ def refuse_nested_rules(rules: ColumnRules, config: MongoConfig, source: str) ->
                 and not any(rule.startswith(f"{n}.") for n in names if len(n) > len(name))
             ):
                 raise ConfigError(
-                    f"columns: {rule}: a part of a field cannot be hidden by itself",
+                    f"columns: {rule}: a part of a field cannot be hidden separately",
                     source=source,
                     hint=f"name the whole field: {name}.{field.partition('.')[0]}",
                 )

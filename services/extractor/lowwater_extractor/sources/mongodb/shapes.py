@@ -1,7 +1,7 @@
-"""A collection's columns, grown from the documents that were seen, and the documents as rows of them.
+"""The columns of a collection, which are added as documents are read, and the conversion of documents to rows.
 
-Every table has `_id`, which is its key, a column for each field, and `_rest`: extended JSON of whatever of a document
-is in no column. A field that is null is there, and one that is missing is nowhere: so are the two told apart.
+Every table has `_id`, which is its key, a column for each field, and `_rest`: extended JSON of all parts of a document
+that are in no column. A field that is null is in `_rest`, a missing field is not, so that the two can be distinguished.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from lowwater_extractor.sources.mongodb.wire.raw_bson import Value
 
 ID = "_id"
 _ID = ID.encode()
-#: no column has a longer name: the field is in `_rest`
+#: fields with longer names have no column, and are in `_rest`
 NAME_BYTES_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of a collection's documents. `fields` is in the order in which they were first seen."""
+    """The known fields of a collection. `fields` is in the order in which they were first read."""
 
     namespace: str
     collection: str
-    #: None: no document was seen
+    #: None: no document was read
     id_type: FieldType | None = None
     fields: dict[str, FieldType] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ class Shape:
         return f"{self.namespace}.{self.collection}"
 
     def grown(self, data: bytes, at: int, columns_max: int) -> Shape:
-        """With what a document has beyond it."""
+        """Return the shape with the additional fields of a document."""
         fields, id_type = dict(self.fields), self.id_type
         for raw, value in rb.elements(data, at):
             if raw == _ID:
@@ -74,14 +74,14 @@ class Shape:
         return replace(self, id_type=FieldType.JSON)
 
     def table(self, source: str, masked: frozenset[str] = frozenset()) -> TableSchema:
-        """`masked`: fields whose values are hidden whatever their type is."""
+        """Return the table; columns of `masked` fields are strings, because masks accept values of every type."""
         columns = [Column(ID, COLUMN_TYPES[self.id_type or FieldType.OBJECT_ID], nullable=False)]
         columns += [Column(n, t.STRING if n in masked else COLUMN_TYPES[type_]) for n, type_ in self.fields.items()]
         columns.append(Column(REST, t.JSON))
         return TableSchema(source, self.namespace, self.collection, 0, tuple(columns), (ID,))
 
     def pack(self) -> bytes:
-        """Small: it is remembered with the position, and goes with every chunk."""
+        """Encode the shape, compactly: it is stored with the position and in every chunk."""
         return json.dumps({"id": self.id_type, "fields": self.fields}, ensure_ascii=False).encode()
 
     @classmethod
@@ -92,32 +92,32 @@ class Shape:
             return cls(namespace, collection, FieldType(found["id"]) if found["id"] else None, fields)
         except (ValueError, TypeError, KeyError) as error:
             raise CodecError(
-                f"the columns of {namespace}.{collection} that were remembered cannot be read: {error}",
+                f"the stored columns of {namespace}.{collection} cannot be read: {error}",
                 hint="were they written by a newer lowwater? upgrade this one",
             ) from error
 
 
 def id_type_in(data: bytes) -> FieldType | None:
-    """Of the column `_id` for this document alone; None: it has none."""
+    """Return the type of the column `_id` for this document alone; None if it has no `_id`."""
     return next((id_type_of(data, value) for raw, value in rb.elements(data, 0) if raw == _ID), None)
 
 
 def is_nameable(raw: bytes) -> bool:
-    """Whether a field can have a column of its own."""
+    """Return whether a field can have a column."""
     return 0 < len(raw) <= NAME_BYTES_MAX and raw != REST.encode()
 
 
 class OtherIdError(CodecError):
-    """An `_id` that its column does not hold; one of JSON holds all."""
+    """An `_id` of a type that its column cannot hold; a column of JSON holds all types."""
 
 
 class Grows(Exception):
-    """A document has something that its collection's shape has no column for, and may have one."""
+    """A document has a field or type for which the collection's shape must be extended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """Fields that nobody may see, in no column and not in `_rest`."""
+    """Fields that must not be published, neither in a column nor in `_rest`."""
 
     dropped: frozenset[str] = frozenset()
     masked: frozenset[str] = frozenset()
@@ -126,14 +126,14 @@ class Hidden:
     def of(cls, rules: ColumnRules, table: str) -> Hidden:
         def names(rules: Iterable[str]) -> frozenset[str]:
             found = frozenset(name.removeprefix(f"{table}.") for name in rules if name.startswith(f"{table}."))
-            # `_rest` and `_id` are ours: what hides them is done to the column
+            # rules for the columns `_rest` and `_id` are applied to the column itself
             return found - {REST, ID}
 
         return cls(names(rules.drop), names(rules.mask or {}))
 
 
 class RowReader:
-    """Documents as rows of one shape; the values as the encoder takes them."""
+    """Converts documents to rows of one shape, with values for the encoder."""
 
     def __init__(self, shape: Shape, hidden: Hidden, columns_max: int, *, is_growing: bool = True) -> None:
         self.shape = shape
@@ -144,7 +144,7 @@ class RowReader:
         self._hidden_ahead = {name.encode() for name in hidden.masked}
         self._types = {name.encode(): type_ for name, type_ in shape.fields.items()}
         self._blank: list[Any] = [None] * (len(shape.fields) + 2)
-        #: by type and name of an element: place in the row, size of the value, how it is read
+        #: type and name of an element → index in the row, size of the value, conversion
         self._plain: dict[bytes, tuple[int, int, Convert]] = {}
         id_type = shape.id_type or FieldType.OBJECT_ID
         for (column, type_), convert in ID_CONVERTS.items():
@@ -157,7 +157,10 @@ class RowReader:
                         self._plain[bytes((type_,)) + name.encode()] = (place, rb.SIZES[type_], convert)
 
     def read(self, data: bytes, at: int = 0) -> list[Any]:
-        """The document that begins at `at`. Grows: it has more than the shape. OtherIdError: its `_id` does not fit."""
+        """Return the row of the document at offset `at`.
+
+        Grows: the shape must be extended. OtherIdError: an `_id` of another type.
+        """
         row = self._blank[:]
         rest: list[str] = []
         get, length = self._plain.get, rb.length
@@ -179,13 +182,13 @@ class RowReader:
                 end = rb.end_of(data, data[begin], at)
             try:
                 if row[place] is not None:
-                    raise Misfit  # a name that comes twice
+                    raise Misfit  # a duplicate name
                 row[place] = convert(data, at, end)
             except Misfit:
                 self._keep(data, data[begin + 1 : name_end], Value(data[begin], at, end), rest)
             at = end
         if at != last or last >= len(data) or data[last]:
-            raise self._wrong("a BSON document that does not end where it says", "restart the source; report it")
+            raise self._wrong("a BSON document whose length is wrong", "restart the source; report it")
         if row[0] is None:
             raise self._wrong("a document without an `_id`", "report it")
         if rest:
@@ -193,7 +196,7 @@ class RowReader:
         return row
 
     def _other(self, data: bytes, begin: int, name_end: int, row: list[Any], rest: list[str]) -> int:
-        """An element that has no place by itself; behind it."""
+        """Process an element that is not in `_plain`; returns the offset after it."""
         name, type_, at = data[begin + 1 : name_end], data[begin], name_end + 1
         value = Value(type_, at, rb.end_of(data, type_, at))
         if name in self._dropped:
@@ -217,10 +220,10 @@ class RowReader:
         if name == _ID:
             raise OtherIdError(
                 f"{self.shape.name}: an `_id` of another type than those before it",
-                hint=f"add {self.shape.name} to `ids_as_json`: its column `_id` then holds them all",
+                hint=f"add {self.shape.name} to `ids_as_json`: its column `_id` then holds all types",
             )
         if name in self._hidden_ahead:
-            return  # masked, and without a column: no value of it was ever to be shown
+            return  # masked, and without a column: it must not be in `_rest` either
         rest.append(f"{quoted(extended.name_text(name))}:{extended.text(data, value)}")
 
     def _wrong(self, what: str, hint: str) -> CodecError:
@@ -228,7 +231,7 @@ class RowReader:
 
 
 def _bare(data: bytes, value: Value) -> Any:
-    """For a mask: a text without quotes, and an ObjectId as its hexadecimal text, so that equal values stay equal."""
+    """Return a value for a mask: a text without quotes, an ObjectId as hexadecimal, so that equal values stay equal."""
     if value.type == rb.STRING:
         return rb.string(data, value)
     if value.type == rb.OBJECT_ID:

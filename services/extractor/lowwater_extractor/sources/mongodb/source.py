@@ -45,7 +45,7 @@ class MongoDB:
     def __init__(self, name: str, config: MongoConfig) -> None:
         self.name = name
         self.config = config
-        #: of the session that runs: its stream and its views grow the same ones
+        #: shared by the stream and the views of the current session, which both add columns
         self._shapes = Shapes(config)
         self._rules = ColumnRules()
 
@@ -56,13 +56,13 @@ class MongoDB:
     def incarnation(self) -> str:
         client = connect(self.config, self.name)
         try:
-            # who only reads may not ask for more than the set's name
+            # without a log the user needs only read access, which does not allow to query the set's id
             return replica_set_id(client, self.name) if self.config.has_log else set_name(client, self.name)
         finally:
             client.close()
 
     def discover(self) -> list[TableSchema]:
-        """With the columns that a sample of each collection shows."""
+        """Return the collections, with the columns found in a sample of each."""
         client = connect(self.config, self.name)
         shapes = Shapes(self.config)
         try:
@@ -104,8 +104,8 @@ class MongoDB:
         infos = list_collections(client, self.config, self.name)
         if views := [info.name for info in infos if info.type != "collection"]:
             raise StartRefusedError(
-                f"not a collection, so without changes of its own: {', '.join(views)}", source=self.name,
-                hint="take it out of `tables`, or read it in the mode incremental",
+                f"not a collection, so it has no changes of its own: {', '.join(views)}", source=self.name,
+                hint="remove it from `tables`, or read it in the mode incremental",
             )  # fmt: skip
         refuse_without_images(client, self.config, self.name)
 
@@ -120,7 +120,7 @@ class MongoDB:
         return [self._shapes.get(info.name).table(self.name) for info in infos if info.type == "collection"]
 
     def filled_columns(self, table: str) -> set[str]:
-        """A new column is of a field that others may have had all along: those have it in `_rest`."""
+        """None: if older documents already had the field of a new column, their values are in `_rest`."""
         return set()
 
     def begin_view(self, tables: Sequence[str]) -> TableView:
@@ -129,7 +129,7 @@ class MongoDB:
         return WindowView(self.config, self.name, self._shapes, self._rules, tables)
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
-        # Arrow is for those who copy
+        # imported here, because pyarrow is needed only for copies
         from lowwater_extractor.sources.mongodb.snapshot.read import read_chunk
 
         return read_chunk(self.config, self.name, chunk, avro, rules)

@@ -1,10 +1,10 @@
 """The change stream of one replica set: whole transactions in the order of their cluster times.
 
-**Marks.** A cluster time that is over is a mark: nothing that committed at or before it is still to come. The server's
-own tokens are marks as well, one time earlier than they say; by them an idle source goes on.
+**Marks.** A cluster time that has ended is a mark: no later event has that time or an earlier one. The server's resume
+tokens are marks too, for the time before their own; they advance an idle source.
 
-**A lost connection**, an election, a killed server end the session, and the next begins at the position that Kafka
-holds: there is one way to start. The position always lies between two cluster times, so nothing is torn by it.
+**A lost connection**, an election or a killed server ends the session, and the next one starts from the position in
+Kafka: there is no other way to reconnect. The position is always between two cluster times, so no transaction is split.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = structlog.get_logger()
 
 
 class CapturedTables:
-    """What the assembler asks of the tables."""
+    """The captured tables, for the assembler."""
 
     def __init__(
         self, config: MongoConfig, source: str, shapes: Shapes, encoders: Encoders, seen: dict[str, TableSchema]
@@ -57,7 +57,7 @@ class CapturedTables:
         shapes.load(encoders.notes)
         self.stale = StaleTables(source, encoders.notes)
         self.has_before = config.before == "row"
-        #: an image was missing since this was last taken back
+        #: an image was missing since this was last reset
         self.is_image_missing = False
 
     def find(self, name: str) -> Table | None:
@@ -80,14 +80,14 @@ class CapturedTables:
             raise LogGapError(
                 f"{name}: the image of a changed document is missing: changeStreamPreAndPostImages was off, or images "
                 "expire too soon",
-                hint="with copy_tables: true the collection is copied again by itself; without it, turn images on "
-                f"(changeStreamOptions.preAndPostImages.expireAfterSeconds: how long they are kept), then {RESET}",
+                hint="with copy_tables: true the collection is copied again automatically; otherwise turn images on "
+                f"(changeStreamOptions.preAndPostImages.expireAfterSeconds: their retention), then {RESET}",
             )  # fmt: skip
         self.is_image_missing = True
         self.stale.add(name, order, "the image of a changed document is missing")
 
     def refresh(self) -> None:
-        """What a sample has grown."""
+        """Apply columns that were added by a sample."""
         if self._refreshed_at != self._shapes.changes:
             for table in self._tables.values():
                 table.refresh()
@@ -116,20 +116,20 @@ class MongoStream:
         self._cursor = self._open(resume)
         self._begun = resume or self._now()
         self._assembler.begin(self._begun.token, self._begun.time, self._begun.event)
-        #: what was in the oplog when it was last asked, and how far it was searched
+        #: the last entry of the oplog when it was last queried, and the time up to which it was searched
         self._entry = self._begun.entry
         self._searched = self._begun.searched or self._begun.time
         self._is_empty = False
         self._figures_at = 0.0
 
     def _now(self) -> Resume:
-        """Where capture begins: the first token that lies before all events."""
+        """Return the position at which capture begins: the first token before all events."""
         while (first := self._cursor.first) is not None and first.events:
-            # somebody was quicker: its token lies behind them
+            # an event arrived before the stream was open: the token is after it
             self._cursor.close()
             self._cursor = self._open(None)
         assert first is not None
-        # its own time may be still to come, all before it is not captured
+        # events of the token's own time may still follow; earlier ones are not captured
         return Resume(first.token, ClusterTime(time_of(first.token) - 1), self._database)
 
     def _open(self, start: Resume | None) -> ChangeCursor:
@@ -138,7 +138,7 @@ class MongoStream:
     def poll(self, held: frozenset[int]) -> Polled:
         try:
             if self._announce:
-                # the position that capture begins at is durable before anything is read
+                # the position at which capture begins must be durable before anything is read
                 self._announce = False
             elif THREAD not in held:
                 self._read()
@@ -159,7 +159,7 @@ class MongoStream:
 
     def _resume(self, read_to: str = "") -> Resume:
         token = self._assembler.over_token
-        # the one that it began with may be of another stream
+        # the token with which the session began may be of another database's stream
         database = self._begun.database if token == self._begun.token else self._database
         assembler = self._assembler
         return Resume(
@@ -169,7 +169,7 @@ class MongoStream:
     def _read(self) -> None:
         first = self._cursor.first
         if first is not None:
-            # what comes with the cursor itself says nothing about what comes next
+            # the first batch does not show whether the stream is at its end
             self._cursor.first = None
             self._take(first.events, first.token, is_empty=False)
             if first.events:
@@ -189,11 +189,14 @@ class MongoStream:
             assembler.end_batch(token, is_empty=is_empty)
 
     def _begin_again(self) -> None:
-        """The database was dropped: its stream ends with an event that says so. One of that name may come again."""
+        """Open the stream again after an invalidate event: the database was dropped, and may be created again.
+
+        SourceLostError: the server closed the stream without that event.
+        """
         assembler = self._assembler
         if not assembler.is_invalidated:
             raise SourceLostError(
-                "the server has closed the change stream", source=self._source, hint="it is tried again"
+                "the server has closed the change stream", source=self._source, hint="retried automatically"
             )
         assembler.is_invalidated = False
         assembler.end_time()
@@ -201,20 +204,20 @@ class MongoStream:
         self._cursor = self._open(self._resume())
 
     def end_of_log(self) -> Callable[[], Order | None]:
-        """What a read with a majority could see lies at or below the last entry that a majority has now."""
+        """As `WindowStream.end_of_log`: the last majority-committed entry, which covers all majority reads."""
         self._entry = log_end(self._client, self._source)
         end = Order.mark(self._entry.time)
         return lambda: end
 
     def _search(self) -> None:
-        """For writes that the stream does not tell of, among the entries that a majority has."""
+        """Search the majority-committed entries for writes that the change stream does not contain."""
         self._entry = log_end(self._client, self._source)
         found = writes_without_event(self._client, self._source, self._config, self._searched, self._entry.time)
         for name, at in found.items():
             if not self._config.copy_tables:
                 raise LogGapError(
-                    f"{name}: documents were written by applyOps, of which the change stream tells nothing",
-                    position=place_of(at), hint="with copy_tables: true the collection is copied again by itself",
+                    f"{name}: documents were written by applyOps, which the change stream does not contain",
+                    position=place_of(at), hint="with copy_tables: true the collection is copied again automatically",
                 )  # fmt: skip
             self._tables.replace(name, Order.mark(at), "documents were written by applyOps")
         self._searched = max(self._searched, self._entry.time)
@@ -227,7 +230,7 @@ class MongoStream:
         if self._config.manage_images:
             enable_images(self._client, self._config, self._source)
         elif self._tables.is_image_missing:
-            # while they are off every update would make one more copy
+            # while images are off, every update would cause another copy
             refuse_without_images(self._client, self._config, self._source)
         self._tables.is_image_missing = False
         refuse_shard(self._client, self._source)
@@ -239,7 +242,7 @@ class MongoStream:
         metrics.OPLOG_ALARM.labels(self._source).set(behind > self._config.oplog_share_alarm * max(60, last - first))
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
-        """The oplog lets go of what is old, whoever needs it."""
+        """Nothing to do: the server truncates the oplog without regard to readers."""
 
     def close(self) -> None:
         self._cursor.close()

@@ -1,8 +1,8 @@
-"""What the values of a field become, and how a column grows wider. `docs/mongodb.md` has this as a table.
+"""Types of columns, conversion of BSON values, and widening of columns. `docs/mongodb.md` has this as a table.
 
-A column has the type of the first value that was seen of its field. A value that does not fit widens the column, if
-there is a type that holds everything that the column held before: 32 bits to 64 or to doubles, whole numbers to
-decimals. If there is none, the column stays as it is, and the value goes to `_rest`. A column of JSON holds everything.
+A column has the type of the first value of its field. A value that does not fit widens the column, if there is a type
+that holds all earlier values too: 32-bit integers to 64 bits or doubles, integers to decimals. If there is none, the
+column stays as it is, and the value is stored in `_rest`. A column of JSON holds all values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lowwater_extractor.sources.mongodb.wire import extended_json as extended
 from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
 from lowwater_extractor.sources.mongodb.wire.raw_bson import Value
 
-#: of every decimal column: a long fits with 19 digits before the point, the commonest currencies behind it
+#: precision and scale of all decimal columns: 20 digits before the decimal point hold every 64-bit integer
 DECIMAL_DIGITS, DECIMAL_SCALE = 38, 18
 
 _EXACT_IN_DOUBLE = 1 << 53
@@ -71,17 +71,17 @@ _OF_BSON: dict[int, FieldType] = {
 
 _WIDER: dict[FieldType, tuple[FieldType, ...]] = {
     FieldType.INT32: (FieldType.INT64, FieldType.DOUBLE, FieldType.DECIMAL),
-    # no double: it does not hold every whole number of 64 bits
+    # not to a double, which does not represent every 64-bit integer
     FieldType.INT64: (FieldType.DECIMAL,),
 }
 
 
 class Misfit(Exception):
-    """A value of a type that fits its column, and that the column cannot hold all the same."""
+    """A value whose type fits its column, but which the column cannot represent."""
 
 
 def type_of(data: bytes, value: Value) -> FieldType:
-    """The type of a column for this value alone."""
+    """Return the type of a column for this value alone."""
     if value.type == rb.BINARY:
         subtype = data[value.at + 4]
         if subtype == _UUID_SUBTYPE and value.end - value.at == 21:
@@ -91,7 +91,7 @@ def type_of(data: bytes, value: Value) -> FieldType:
 
 
 def widened(column: FieldType, value: FieldType) -> FieldType:
-    """The column's type once it has seen the value; the same where no type holds both."""
+    """Return the type of a column that holds its values and the new one; unchanged if no type holds both."""
     return value if value in _WIDER.get(column, ()) else column
 
 
@@ -106,7 +106,7 @@ def _long_as_double(data: bytes, at: int, _: int) -> float:
 
 
 def _double_as_long(data: bytes, at: int, _: int) -> int:
-    """Of keys only: for the server 5.0 and 5 are one `_id`."""
+    """Only for keys: to the server, 5.0 and 5 are the same `_id`."""
     (number,) = rb.double(data, at)
     if not number.is_integer() or not -_EXACT_IN_DOUBLE <= number <= _EXACT_IN_DOUBLE:
         raise Misfit
@@ -121,7 +121,7 @@ def _decimal(data: bytes, at: int, end: int) -> Decimal:
     assert isinstance(exponent, int)
     if number.adjusted() >= DECIMAL_DIGITS - DECIMAL_SCALE:
         raise Misfit
-    # 1E+3 and 1.10 keep their value; zeros that stand for nothing but their number are not kept
+    # the value is preserved, but not trailing zeros after the scale
     while exponent < -DECIMAL_SCALE and digits[-1] == 0 and len(digits) > 1:
         digits, exponent = digits[:-1], exponent + 1
     if exponent < -DECIMAL_SCALE and digits != (0,):
@@ -187,7 +187,7 @@ def _json(type_: int) -> Convert:
     return lambda data, at, end: extended.text(data, Value(type_, at, end))
 
 
-#: by the column's type and BSON's: how such a value gets into such a column
+#: (column type, BSON type) → conversion
 CONVERTS: dict[tuple[FieldType, int], Convert] = {
     (FieldType.BOOLEAN, rb.BOOLEAN): _boolean,
     (FieldType.INT32, rb.INT32): _int32,
@@ -209,7 +209,7 @@ CONVERTS: dict[tuple[FieldType, int], Convert] = {
 
 # -- keys ------------------------------------------------------------------------------------------------
 
-#: types that `_id` has a column of its own kind for; all others are written as JSON
+#: BSON type of `_id` → column type; all other types are JSON
 _ID_TYPES = {
     rb.OBJECT_ID: FieldType.OBJECT_ID,
     rb.STRING: FieldType.STRING,
@@ -221,7 +221,7 @@ ID_CONVERTS: dict[tuple[FieldType, int], Convert] = {**CONVERTS, (FieldType.INT6
 
 
 def id_type_of(data: bytes, value: Value) -> FieldType:
-    """Of the column `_id`, by the first one that is seen. A whole number has 64 bits at once: a key never widens."""
+    """Return the type of the column `_id`, by its first value. Integers have 64 bits: a key is never widened."""
     if value.type == rb.DOUBLE:
         try:
             _double_as_long(data, value.at, value.end)

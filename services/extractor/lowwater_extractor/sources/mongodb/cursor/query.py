@@ -1,8 +1,8 @@
-"""The questions of the mode `incremental`. They are made here, nothing is asked.
+"""Builds the queries of the mode `incremental`. No I/O.
 
-A collection is read in the order (primary, secondary). Bounds are extended JSON, canonical, so that each keeps its
-type. The server compares a primary only with values of its own kind: so all must be of one kind, and whoever has
-another is refused by name. A secondary is compared by the order that the server has for all its types.
+A collection is read in the order (primary, secondary). Bounds are canonical extended JSON, which preserves types. The
+server compares a primary only with values of comparable types, so all primaries must be of one kind; a document with
+another is reported as an error. A secondary is compared in the server's order over all types.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Query = dict[str, Any]
 _OPTIONS = JSONOptions(
     json_mode=JSONMode.CANONICAL, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-#: values that compare with one another, by the names of the server's types
+#: types that the server compares with one another, by its names
 _NUMBERS = ["int", "long", "double", "decimal"]
 
 
@@ -41,12 +41,12 @@ def value_of(text: str) -> Any:
 
 
 def is_time(bound: Bound) -> bool:
-    """Whether a value says by itself that no transaction can come below it any more."""
+    """Return whether the cursor is a time, so that no transaction can still commit below a bound in the past."""
     return isinstance(value_of(bound[0] or "null"), datetime)
 
 
 def kinds_of(value: Any) -> list[str]:
-    """Types that the server compares this value with; none: it cannot be a cursor."""
+    """Return the types that the server compares with this value; none: it cannot be a cursor."""
     if isinstance(value, bool):
         return []
     if isinstance(value, int | float | Decimal128):
@@ -57,14 +57,14 @@ def kinds_of(value: Any) -> list[str]:
 
 
 def of_other_kinds(cursor: CursorConfig, kinds: list[str]) -> Query:
-    """Documents whose primary cannot be compared with the others: they would never be read."""
+    """Match documents whose primary is not comparable with the others: they would never be read."""
     name = cursor.primary
     # a list is compared item by item
     return {"$or": [{name: {"$type": "array"}}, {name: {"$exists": True, "$not": {"$type": [*kinds, "null"]}}}]}
 
 
 def above(cursor: CursorConfig, after: Bound | None) -> Query:
-    """What lies above a bound; without the documents that have no primary."""
+    """Match documents above a bound; not those without a primary."""
     if not after:
         return {cursor.primary: {"$ne": None}}
     value = value_of(after[0] or "null")
@@ -79,7 +79,7 @@ def up_to(cursor: CursorConfig, to: Bound) -> Query:
 
 
 def _compared(operator: str, name: str, text: str | None) -> Query:
-    """By the order over all types, in which nothing is lower than null."""
+    """Compare in the server's order over all types, in which null is the lowest."""
     value = None if text is None else value_of(text)
     return {"$expr": {operator: [{"$ifNull": [f"${name}", None]}, {"$literal": value}]}}
 
@@ -95,22 +95,22 @@ def in_range(cursor: CursorConfig, wanted: Range) -> Query:
 
 
 def _late(cursor: CursorConfig, after: Bound) -> Query:
-    """Documents that have come below the bound since it was read up to, and with them those that were read then."""
+    """Match documents above the bound minus the overlap: those committed late, and those already read."""
     value = value_of(after[0] or "null")
     if isinstance(value, datetime):
         return {cursor.primary: {"$gt": value - timedelta(seconds=cursor.overlap)}}
     if kinds_of(value) is not _NUMBERS:
         raise SourceError(
             f"overlap: the cursor {cursor.primary} has values of the type {type(value).__name__}",
-            hint="overlap is for dates and numbers: take it out, or take such a cursor",
+            hint="overlap requires a cursor of dates or numbers: remove it, or use such a cursor",
         )
     number = value.to_decimal() if isinstance(value, Decimal128) else value
-    # down to the next whole number: a type that the server compares exactly
+    # rounded down to an integer, which the server compares exactly
     return {cursor.primary: {"$gt": Int64(math.floor(number) - math.ceil(cursor.overlap))}}
 
 
 def settled(cursor: CursorConfig, value: Any, at: datetime, settle_seconds: float) -> Query:
-    """What is not to be a bound yet: what is young, and what lies in the future, which would hide all before it."""
+    """Match documents that can be a bound: not recent ones, nor ones in the future, which would hide earlier ones."""
     if isinstance(value, datetime):
         return {cursor.primary: {"$lte": at.astimezone(UTC) - timedelta(seconds=settle_seconds)}}
     if kinds_of(value) is _NUMBERS:
@@ -119,5 +119,5 @@ def settled(cursor: CursorConfig, value: Any, at: datetime, settle_seconds: floa
 
 
 def order(cursor: CursorConfig, direction: int) -> dict[str, int]:
-    """With `_id` at the end: always the same, whatever is equal."""
+    """Return the sort order, with `_id` at the end, so that it is unique."""
     return dict.fromkeys([*cursor.columns, "_id"], direction)

@@ -1,7 +1,7 @@
-"""Documents by their cursors, a piece at a time.
+"""Reads documents by their cursors, in batches.
 
-There is no snapshot over all collections (the server keeps one for minutes only): a document that changes while a sync
-is read gets a higher cursor, and comes with the next one.
+There is no snapshot over all collections (the server retains one only for minutes): a document that changes while a
+sync is read gets a higher cursor, and is read by the next sync.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lowwater_extractor.sources.mongodb.cursor import query as cq
 from lowwater_extractor.sources.mongodb.relations import Shapes, Table
 from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
 
-#: documents that are fetched at once
+#: documents fetched at once
 FETCH_DOCUMENTS = 2_000
 
 _MAJORITY = ReadConcern("majority")
@@ -54,12 +54,12 @@ class CursorReader:
         return look
 
     def _last(self, name: str, after: Bound | None, at: datetime) -> Bound | None:
-        """How far a collection goes that has documents above `after`."""
+        """Return the upper bound of a collection's documents above `after`; None if there are none."""
         cursor = self._config.cursors[name]
         database, _, collection = name.partition(".")
         found = self._client[database].get_collection(collection, codec_options=_VALUES, read_concern=_MAJORITY)
         shown = {field.partition(".")[0]: 1 for field in cursor.columns}
-        with named_errors(self._source, f"look at {name}"):
+        with named_errors(self._source, f"query {name}"):
             some = found.find_one({cursor.primary: {"$ne": None}}, shown)
             if some is None:
                 return None
@@ -76,7 +76,7 @@ class CursorReader:
         return StartRefusedError(
             f"{name}.{field} has values of several types, or of one without an order: see _id {document['_id']!r}",
             source=self._source,
-            hint="a cursor is of one type: date, number, string or ObjectId; mend the documents, or take another field",
+            hint="a cursor has one type: date, number, string or ObjectId; fix the documents, or use another field",
         )
 
     def rows(self, ranges: Mapping[str, Range], at_us: int) -> Iterator[list[bytes]]:
@@ -100,14 +100,14 @@ class CursorReader:
             yield piece
 
     def end(self) -> None:
-        """There is no view to let go of."""
+        """There is no view to close."""
 
     def close(self) -> None:
         self._client.close()
 
 
 class NotedStream(IncrementalStream):
-    """As every stream of this mode; what was learnt of the columns is remembered with its position."""
+    """An `IncrementalStream` that also stores changed shapes in notes."""
 
     def __init__(self, *arguments: Any, shapes: Shapes) -> None:
         super().__init__(*arguments)

@@ -1,7 +1,7 @@
-"""A collection cut into ranges of `_id`, which are copied as units.
+"""Splits a collection into chunks, which are ranges of `_id`.
 
-Ranges are bounds of the index on `_id`, not comparisons: a comparison only finds values of the bound's own type. The
-first range has no lower bound and the last no upper one, so that together they are the collection.
+Ranges are bounds of the index on `_id` (`min`, `max`), not comparisons, which only find values of the bound's type. The
+first range has no lower bound and the last no upper bound, so that together they cover the collection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lowwater.errors import CodecError
 from lowwater_extractor.sources.mongodb.connect import RAW, Client, ask, named_errors
 from lowwater_extractor.sources.mongodb.shapes import Shape
 
-#: documents that are drawn for each bound: so that the ranges are about equal
+#: documents sampled for each bound, so that the ranges are about equal
 _SAMPLES_PER_BOUND = 20
 BYTES_PER_CHUNK_MAX = 1 << 30
 CHUNKS_MAX = 10_000
@@ -26,7 +26,7 @@ CHUNKS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Documents from `from_id` on, up to but without `to_id`: BSON of `{_id: …}`. None: no bound."""
+    """Documents from `from_id` (inclusive) to `to_id` (exclusive), both BSON of `{_id: …}`. None: no bound."""
 
     shape: Shape
     from_id: bytes | None = None
@@ -48,11 +48,11 @@ class Bounds:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CodecError(
                 f"a chunk's bounds cannot be read: {error}",
-                hint="was it planned by a newer lowwater? upgrade Spark's side, or ask for a new copy",
+                hint="was it planned by a newer lowwater? upgrade lowwater in Spark, or request a new copy",
             ) from error
 
     def find(self) -> dict[str, Any]:
-        """How it is read. Bounds need the index to be named; by it documents come in the order of keys."""
+        """Return the arguments of find(). `min` and `max` require the hint; documents are then in order of `_id`."""
         found: dict[str, Any] = {"hint": [("_id", 1)]}
         for name, id_ in (("min", self.from_id), ("max", self.to_id)):
             if id_ is not None:
@@ -61,7 +61,7 @@ class Bounds:
 
 
 def plan_chunks(client: Client, source: str, shape: Shape, rows_per_chunk: int) -> list[tuple[Bounds, int]]:
-    """Ranges, and about how many documents are in each."""
+    """Return the ranges, each with its approximate number of documents."""
     stats = ask(client, source, shape.namespace, {"collStats": shape.collection})
     rows = int(stats.get("count", 0))
     wanted = max(1, -(-rows // rows_per_chunk), -(-int(stats.get("size", 0)) // BYTES_PER_CHUNK_MAX))
@@ -71,9 +71,9 @@ def plan_chunks(client: Client, source: str, shape: Shape, rows_per_chunk: int) 
 
 
 def _cuts(client: Client, source: str, shape: Shape, wanted: int) -> list[bytes]:
-    """Sorted by the server: it knows the order of its own types."""
+    """Return the bounds between chunks. The server sorts them, because it defines the order of types."""
     drawn = [{"$sample": {"size": wanted * _SAMPLES_PER_BOUND}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
-    with named_errors(source, f"cut {shape.name}"):
+    with named_errors(source, f"split {shape.name}"):
         collection = client[shape.namespace].get_collection(shape.collection, codec_options=RAW)
         ids = [bytes(one.raw) for one in collection.aggregate(drawn, allowDiskUse=True)]
     step = len(ids) / wanted

@@ -1,8 +1,7 @@
-"""A chunk's documents as Arrow record batches, in one of Spark's tasks.
+"""Reads a chunk's documents as Arrow record batches, in a Spark task.
 
-The bytes of the driver's batches are read by the same code as the stream's: one table of types for both. (pymongoarrow
-would be quicker still, and would lose what does not fit its schema: values of other types, fields that it does not
-name.)
+Raw batches of the driver are converted by the same code as the stream's events, so that types are the same.
+(pymongoarrow would be faster, but would lose values of other types and fields that are not in its schema.)
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from lowwater_extractor.sources.mongodb.shapes import Hidden, OtherIdError, RowR
 from lowwater_extractor.sources.mongodb.snapshot.chunks import Bounds
 from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
 
-#: documents of one answer; the server also cuts it at 16 MB
+#: documents of one batch, which the server also limits to 16 MB
 BATCH_DOCUMENTS = 20_000
 
 _NAMESPACE_NOT_FOUND, _BAD_HINT = 26, 2
@@ -43,10 +42,10 @@ def read_chunk(
     if len(schema) != len(columns):
         raise CodecError(
             f"{chunk.table} was planned with other columns than it is read with", source=source,
-            hint="were the rules for columns changed? ask for a new copy: `lowwater source copy`",
+            hint="were the rules for columns changed? request a new copy: `lowwater source copy`",
         )  # fmt: skip
     if bounds.shape.id_type is None:
-        # it had no document when it was planned: all that it has by now comes by the stream
+        # the collection was empty when the copy was planned: all its documents are in the stream
         return
     client = connect(config, source)
     try:
@@ -55,15 +54,17 @@ def read_chunk(
                 try:
                     rows = _documents(reader, data)
                 except OtherIdError as error:
-                    # it came since the plan, which looked at the types: the stream will tell of it
-                    raise SnapshotGoneError(error.what, source=source, hint="a new plan comes") from error
+                    # it was inserted after the plan, which checked the types: the stream will read it, too
+                    raise SnapshotGoneError(
+                        error.what, source=source, hint="the copy is planned again automatically"
+                    ) from error
             yield _built(rows, columns, schema, chunk.table)
     finally:
         client.close()
 
 
 def _batches(client: Client, source: str, chunk: Chunk, bounds: Bounds) -> Iterator[bytes]:
-    """Documents one behind the other, with all that a majority had at the time of the plan, whoever is asked."""
+    """Yield batches of concatenated documents, at least as new as the plan on every member (causal consistency)."""
     database = client[bounds.shape.namespace]
     collection = database.get_collection(bounds.shape.collection, read_concern=ReadConcern("majority"))
     try:
@@ -85,12 +86,14 @@ def _documents(reader: RowReader, data: bytes) -> list[list[Any]]:
 
 
 def _named(error: errors.PyMongoError, source: str, table: str) -> LowwaterError:
-    """One whose collection is gone finds no index, or finds itself killed: a new plan looks at what is there."""
+    """Map a driver error; SnapshotGoneError if the collection was dropped or renamed."""
     code = error.code if isinstance(error, errors.OperationFailure) else None
     # 175: the collection was dropped or renamed under the cursor
     if code in (_NAMESPACE_NOT_FOUND, _BAD_HINT, 175):
         return SnapshotGoneError(
-            f"{table}: it was dropped or renamed while it was read ({code})", source=source, hint="a new plan comes"
+            f"{table}: it was dropped or renamed while it was read ({code})",
+            source=source,
+            hint="the copy is planned again automatically",
         )
     return as_source_error(error, source, f"read {table}")
 

@@ -1,5 +1,7 @@
-"""Copies of collections, planned. There is no snapshot that several sessions could share for as long as a copy takes:
-a chunk holds what is there when it is read, and the changes since the plan lie over it, whole documents by their key.
+"""Plans copies of collections.
+
+There is no snapshot that several sessions can share for as long as a copy takes: a chunk contains the documents as of
+the time at which it is read, and changes since the plan replace whole documents by key.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _log = structlog.get_logger()
 
 
 class WindowView:
-    """`tables`: full names of those that are to be planned."""
+    """The `TableView` of a replica set. `tables`: full names of the collections to plan."""
 
     def __init__(
         self, config: MongoConfig, source: str, shapes: Shapes, rules: ColumnRules, tables: Sequence[str]
@@ -44,7 +46,7 @@ class WindowView:
         self._kept_at = time.monotonic()
 
     def plan(self, tables_max: int) -> list[PlannedTable]:
-        """One at a time: of each some documents are looked at."""
+        """Return the next collection; one at a time, because some documents of each are sampled."""
         if not self._left:
             return []
         now, self._left = self._left[:1], self._left[1:]
@@ -58,7 +60,7 @@ class WindowView:
         if uuid:
             shape = look_at_ends(self._client, self._source, self._shapes, name)
         if not uuid:
-            # dropped since: all that one of its name will have comes by the stream
+            # dropped: documents of a new collection of this name will be in the stream
             namespace, _, collection = name.partition(".")
             return PlannedTable(TableSchema(self._source, namespace, collection, 0, (), ()), None, [])
         planned = plan_chunks(self._client, self._source, shape, self._config.chunk_rows)
@@ -66,7 +68,7 @@ class WindowView:
         return PlannedTable(table, None, [(bounds.encode(), rows) for bounds, rows in planned])
 
     def keep(self, tables: Sequence[str]) -> list[str]:
-        """A collection that was dropped and made again, or got its name from another, is not what was planned."""
+        """Return collections that were dropped and created again, or replaced by a rename, since the plan."""
         now = time.monotonic()
         if now - self._kept_at < _KEEP_SECONDS:
             return []
@@ -74,8 +76,8 @@ class WindowView:
         try:
             there = {info.name: info.uuid for info in list_collections(self._client, self._config, self._source)}
         except SourceLostError as error:
-            # nothing is held there that could be lost: the next look is soon
-            _log.warning("collections that are copied could not be looked at", **error.fields())
+            # no server-side state can be lost; checked again soon
+            _log.warning("collections being copied could not be checked", **error.fields())
             return []
         return [name for name in tables if there.get(name, "") != self._uuids.get(name, "")]
 
@@ -84,9 +86,9 @@ class WindowView:
 
 
 def sample(client: Client, config: MongoConfig, source: str, shapes: Shapes, name: str) -> None:
-    """Grow a collection's shape by some of its documents, drawn at random."""
+    """Add the fields of a random sample of documents to a collection's shape."""
     database, _, collection = name.partition(".")
-    with named_errors(source, f"draw documents of {name}"):
+    with named_errors(source, f"sample documents of {name}"):
         found = client[database].get_collection(collection, codec_options=RAW)
         for document in found.aggregate([{"$sample": {"size": config.sample_documents}}], allowDiskUse=True):
             with rb.named_damage(source, name):
@@ -94,16 +96,16 @@ def sample(client: Client, config: MongoConfig, source: str, shapes: Shapes, nam
 
 
 def look_at_ends(client: Client, source: str, shapes: Shapes, name: str) -> Shape:
-    """Grow a collection's shape by the documents with the least and the greatest `_id`, as a majority has them by now,
-    whoever is asked. The server sorts by types first: if these two have one type, so have all in between.
+    """Add the documents with the lowest and the highest `_id` to a collection's shape, and return it.
 
-    If there are none, all that the collection will ever have comes by the stream.
+    They are majority-committed and current on every member. The server sorts by type first: if both have the same type,
+    all documents have. If there are none, all later documents will be in the stream.
     """
     database, _, collection = name.partition(".")
     found = client[database].get_collection(collection, codec_options=RAW, read_concern=ReadConcern("majority"))
     now = log_end(client, source).time
     documents = []
-    with named_errors(source, f"look at {name}"), client.start_session(causal_consistency=True) as session:
+    with named_errors(source, f"query {name}"), client.start_session(causal_consistency=True) as session:
         session.advance_operation_time(timestamp(now))
         for direction in (1, -1):
             documents.append(found.find_one({}, sort=[("_id", direction)], session=session))

@@ -1,4 +1,4 @@
-"""The change stream's cursor: opened, asked for more, closed. Everything it says is bytes."""
+"""The cursor of a change stream: open, get more, close. Events are raw BSON."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lowwater_extractor.sources.mongodb.connect import RAW, Client, named_errors
 from lowwater_extractor.sources.mongodb.position import Resume, timestamp
 from lowwater_extractor.sources.mongodb.wire.events import Reply, read_reply
 
-#: of events that are about a database, or about the stream itself
+#: kinds of events that concern a database, or the stream itself
 _ABOUT_DATABASES = ["dropDatabase", "invalidate"]
 
 
 def pipeline_of(config: MongoConfig, start: dict[str, Any]) -> list[dict[str, Any]]:
-    """One stream for all collections: a transaction that comes by two streams would be two."""
-    # stored images, or null: with `required` the server would end the stream at the first one that is missing, and no
-    # stream could be begun behind it
+    """Return the pipeline of one stream for all collections: two streams would split transactions."""
+    # stored images, or null: with `required` the server would end the stream at the first missing image, and no stream
+    # could be opened after it
     stream: dict[str, Any] = {
         "fullDocument": "whenAvailable",
         "fullDocumentBeforeChange": "whenAvailable" if config.before == "row" else "off",
@@ -33,13 +33,13 @@ def pipeline_of(config: MongoConfig, start: dict[str, Any]) -> list[dict[str, An
 
 
 def database_of(config: MongoConfig) -> str | None:
-    """The one database whose stream has everything; None: that of all databases."""
+    """Return the database whose stream contains all configured collections; None: the stream of all databases."""
     databases = config.databases
     return databases[0] if databases is not None and len(databases) == 1 else None
 
 
 def _wanted(config: MongoConfig) -> list[dict[str, Any]]:
-    """Also what gets a wanted name by being renamed. None: everything."""
+    """Return the filters for configured collections, and for renames to them. Empty: all events."""
     if "*.*" in config.tables:
         return []
     found: list[dict[str, Any]] = []
@@ -52,8 +52,8 @@ def _wanted(config: MongoConfig) -> list[dict[str, Any]]:
 
 
 def _begin(start: Resume | None, database: str) -> dict[str, Any]:
-    """By the token, so that the server sees whether it is a place of its own log. One of another database's stream it
-    may not find, though: then by the time."""
+    """Start after the token, so that the server checks that it is in its log. A token of another database's stream may
+    not be found, so the stream then starts at the time."""
     if start is None:
         return {}
     if start.database == database:
@@ -62,19 +62,19 @@ def _begin(start: Resume | None, database: str) -> dict[str, Any]:
 
 
 class ChangeCursor:
-    """`start`: a position behind which it begins; None: with what comes from now on."""
+    """`start`: the position after which the stream begins; None: now."""
 
     def __init__(self, client: Client, source: str, config: MongoConfig, start: Resume | None) -> None:
         self._source = source
         self._batch = config.batch_documents
         self._database = client[database_of(config) or "admin"]
-        # all questions about one cursor are of one session
+        # all commands of a cursor must be in one session
         self._session = client.start_session(causal_consistency=False)
         begin = _begin(start, database_of(config) or "")
         command = {"aggregate": 1, "pipeline": pipeline_of(config, begin), "cursor": {}}
-        # afterwards the cursor is at one server, and so are the questions: a new primary does not know it
+        # the cursor then exists on one server, to which the commands are pinned: a new primary does not know it
         first = self._ask({**command, "readConcern": {"level": "majority"}})
-        #: until it is taken
+        #: the first batch, until the stream has processed it
         self.first: Reply | None = first
         self._cursor = first.cursor
 
@@ -85,11 +85,11 @@ class ChangeCursor:
 
     @property
     def is_closed(self) -> bool:
-        """By the server, behind an invalidate."""
+        """Whether the server has closed the cursor, after an invalidate event."""
         return self._cursor == 0
 
     def more(self, await_milliseconds: int) -> Reply:
-        """What has come; waits that long if there is nothing."""
+        """Return the next events; if there are none, waits up to `await_milliseconds`."""
         command = {"getMore": self._cursor, "collection": "$cmd.aggregate"}
         reply = self._ask({**command, "batchSize": self._batch, "maxTimeMS": await_milliseconds})
         self._cursor = reply.cursor
@@ -102,6 +102,6 @@ class ChangeCursor:
                     {"killCursors": "$cmd.aggregate", "cursors": [self._cursor]}, session=self._session
                 )
             except errors.PyMongoError:
-                # a server that is gone has no cursor, and one that forgets us closes it by itself
+                # an unreachable server closes the cursor itself when the session expires
                 self._cursor = 0
         self._session.end_session()

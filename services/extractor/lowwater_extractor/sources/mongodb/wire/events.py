@@ -1,4 +1,4 @@
-"""Change events as the server sends them: a reply taken apart, nothing decoded that is not needed."""
+"""Parses change events in raw BSON, and decodes only the fields that are needed."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
 
 
 class Reply(NamedTuple):
-    """The answer to an aggregate or a getMore."""
+    """The reply to an aggregate or getMore command."""
 
-    #: 0: the server has closed it
+    #: id of the cursor; 0: the server has closed it
     cursor: int
-    #: one event each
+    #: raw BSON of the events
     events: list[bytes]
-    #: all events before this have been sent
+    #: the resume token of the batch: all events before it have been sent
     token: str
 
 
 class Event(NamedTuple):
-    """One event: `data`, and where in it the values begin."""
+    """One event: raw BSON, and the offsets of its values."""
 
     data: bytes
     time: ClusterTime
     ts_us: int
     kind: bytes
-    #: bytes of the namespace's document: a key to look it up by
+    #: raw BSON of the namespace, used as a lookup key
     namespace: bytes
-    #: bytes of session and number; empty outside of transactions
+    #: raw session and transaction number; empty outside of transactions
     transaction: bytes
     places: dict[bytes, int]
 
@@ -39,24 +39,24 @@ class Event(NamedTuple):
             return token_in(self.data, self.places[b"_id"])
         except rb.DAMAGE as error:
             raise LogCorruptError(
-                "an event whose resume token cannot be read", hint="restart the source; if it comes again, report it"
+                "an event whose resume token cannot be read", hint="restart the source; if the error recurs, report it"
             ) from error
 
     def document(self, name: bytes) -> int | None:
-        """Where it begins; None if there is none, or null."""
+        """Return the offset of a document; None if it is missing or null."""
         at = self.places.get(name)
-        # behind the type, the name and the zero
+        # before the value are the type, the name and a zero byte
         return at if at is not None and self.data[at - len(name) - 2] == rb.DOCUMENT else None
 
 
 def read_reply(data: bytes) -> Reply:
-    """Of the bytes of a whole answer. LogCorruptError: it is not one."""
+    """Parse a whole reply. LogCorruptError: it is not a valid reply of a change stream."""
     try:
         return _read_reply(data)
     except rb.DAMAGE as error:
         raise LogCorruptError(
             f"an answer of {len(data)} bytes that is damaged, or is not one of a change stream ({error!r})",
-            hint="restart the source; if it comes again, see the server's log and what lies between",
+            hint="restart the source; if the error recurs, check the server's log, and proxies in between",
         ) from error
 
 
@@ -71,13 +71,13 @@ def _read_reply(data: bytes) -> Reply:
 
 
 def split(data: bytes, at: int) -> list[bytes]:
-    """The documents of an array. Its names are 0, 1, 2 …"""
+    """Return the documents of an array, whose names are 0, 1, 2 …"""
     last = at + rb.length(data, at)[0] - 1
     at += 4
     found = []
     number, digits, more = 0, 1, 10
     while at < last:
-        # one byte of type, the digits of the name, and the zero behind them
+        # one byte of type, the digits of the name, and a zero byte
         at += digits + 2
         end = at + rb.length(data, at)[0]
         found.append(data[at:end])
@@ -86,19 +86,19 @@ def split(data: bytes, at: int) -> list[bytes]:
         if number == more:
             digits, more = digits + 1, more * 10
     if at != last:
-        raise LogCorruptError("an answer that does not end where it says", hint="restart the source; report it")
+        raise LogCorruptError("an answer whose length is wrong", hint="restart the source; report it")
     return found
 
 
 def token_in(data: bytes, at: int) -> str:
     value = rb.fields(data, at)[b"_data"]
     if value.type != rb.STRING:
-        raise ValueError("a token that is no text")
+        raise ValueError("a token that is not a string")
     return rb.string(data, value).decode()
 
 
 def places(data: bytes) -> dict[bytes, int]:
-    """Where the values of a whole document begin, by name. As `rb.fields`, written out: every event comes by here."""
+    """Return the offsets of a document's values by name. As `rb.fields`, but inlined: it runs for every event."""
     found: dict[bytes, int] = {}
     at, last = 4, len(data) - 1
     find, sizes, length = data.index, rb.SIZES, rb.length
@@ -115,7 +115,7 @@ def places(data: bytes) -> dict[bytes, int]:
         else:
             at = rb.end_of(data, type_, at)
     if at != last or length(data, 0)[0] != len(data):
-        raise ValueError("it does not end where it says")
+        raise ValueError("its length is wrong")
     return found
 
 
@@ -136,19 +136,19 @@ def read_event(data: bytes) -> Event:
 
 
 def full_name(namespace: bytes, at: int = 0) -> str:
-    """`database.collection`; `database.` of what concerns a database."""
+    """Return `database.collection`; `database.` for events that concern a database."""
     found = rb.fields(namespace, at)
     parts = [rb.string(namespace, found[name]).decode() if name in found else "" for name in (b"db", b"coll")]
     return ".".join(parts)
 
 
 def transaction_name(transaction: bytes) -> str:
-    """Session and number, as logs and topics show them."""
+    """Return the transaction id: session and number."""
     try:
         session = rb.fields(transaction)[b"id"]
         (number,) = rb.int64(transaction, len(transaction) - 8)
     except rb.DAMAGE as error:
         raise LogCorruptError(
-            "an event whose session cannot be read", hint="restart the source; if it comes again, report it"
+            "an event whose session cannot be read", hint="restart the source; if the error recurs, report it"
         ) from error
     return f"{transaction[session.at + 5 : session.end].hex()}-{number}"

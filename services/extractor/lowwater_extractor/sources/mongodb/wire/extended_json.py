@@ -1,8 +1,8 @@
-"""Extended JSON (version 2) of BSON values, as text.
+"""Converts BSON values to extended JSON (version 2).
 
-Numbers are written as JSON's own where that keeps their value: whole ones without a point, doubles with one. So a
-number keeps its value, and not whether it had 32 bits or 64. Every other type is written as the canonical form has it.
-A text that is not UTF-8 has a form of ours: `{"$invalidUtf8": "<base64>"}`.
+Numbers are JSON numbers if that preserves their value: integers without a decimal point, doubles with one. The value is
+preserved, but not whether it had 32 or 64 bits. All other types are in the canonical form. A text that is not UTF-8 is
+`{"$invalidUtf8": "<base64>"}`, which only lowwater uses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lowwater.errors import CodecError
 from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
 from lowwater_extractor.sources.mongodb.wire.raw_bson import Value
 
-#: milliseconds of the year 9999's end: beyond that, and before 1970, a date is written as a number
+#: end of the year 9999 in milliseconds: a date after that, or before 1970, is written as a number
 _ISO_MS_MAX = 253_402_300_799_999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ def name_text(name: bytes) -> str:
         return name.decode()
     except UnicodeDecodeError as error:
         raise CodecError(
-            "a field whose name is not UTF-8", hint="rename the field: no reader of the lake could name it"
+            "a field whose name is not UTF-8", hint="rename the field: the lake needs UTF-8 names"
         ) from error
 
 
@@ -49,7 +49,7 @@ def _double(data: bytes, at: int, _: int) -> str:
 
 
 def _counted(data: bytes, at: int, end: int) -> str:
-    """A text of JSON, with its quotes."""
+    """Return a JSON string, with quotes."""
     raw = data[at + 4 : end - 1]
     try:
         return quoted(raw.decode())
@@ -67,7 +67,7 @@ def _array(data: bytes, at: int, _: int) -> str:
 
 def _binary(data: bytes, at: int, end: int) -> str:
     subtype = data[at + 4]
-    # the old form of subtype 2 counts its bytes twice
+    # the old subtype 2 has a second length field
     raw = data[at + (9 if subtype == 2 else 5) : end]
     return f'{{"$binary":{{"base64":"{b64encode(raw).decode()}","subType":"{subtype:02x}"}}}}'
 

@@ -1,10 +1,10 @@
-"""The oplog itself, asked beside the stream: for what a change stream does not tell.
+"""Queries of the oplog for information that a change stream does not contain.
 
-- **Whether it is still the same log.** A replica set that was restored from files of an earlier time has the same
-  identity, and a change stream that is begun by a time goes on there without an error, though changes that were read
-  before are undone. So entries that were in the oplog, and that a majority had, are looked up at each start.
-- **Writes without an event.** `applyOps` (by which `mongorestore --oplogReplay` writes) is one entry of the oplog, of
-  which a change stream of MongoDB 6 shows nothing. Nor does it show what a balancer moves from shard to shard.
+- **Whether it is still the same log.** A replica set that was restored from an earlier backup has the same identity,
+  and a change stream that starts at a time continues there without an error, although changes that were read before are
+  undone. So each start checks that earlier majority-committed entries are still in the oplog.
+- **Writes without an event.** `applyOps` (used by `mongorestore --oplogReplay`) is one entry of the oplog, for which a
+  change stream of MongoDB 6 has no event. Nor has it events for documents that the balancer moves between shards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lowwater_extractor.sources.mongodb.connect import Client, named_errors, tol
 from lowwater_extractor.sources.mongodb.position import ClusterTime, Resume, cluster_time, timestamp
 
 _EXISTS = {"$exists": True}
-#: what a command of a user has beside its operations; batches of the server's own, which have events, do not
+#: fields of an applyOps command of a user; the server's own batches, which have events, lack them
 _BY_COMMAND = [{"o.lsid": _EXISTS}, {"o.$db": _EXISTS}]
 _WITHOUT_EVENT: list[dict[str, Any]] = [
     {"op": {"$in": ["i", "u", "d"]}, "fromMigrate": True},
@@ -28,31 +28,31 @@ _WITHOUT_EVENT: list[dict[str, Any]] = [
 
 
 def refuse_other_log(client: Client, source: str, resume: Resume) -> None:
-    """IncarnationError: an entry that was read, or that was there when tables were copied, is not in the oplog."""
+    """Raise IncarnationError if an entry that was read, or that existed during copies, is not in the oplog."""
     first, _ = oplog_range(client, source)
     for time, term in ((resume.event, 0), resume.entry):
         if time < first:
-            # the oplog lets go of what is old: whether enough is left, the stream says
+            # truncated from the oplog: if the position is too, opening the stream fails
             continue
         with named_errors(source, "oplog"):
             found = client["local"]["oplog.rs"].find_one({"ts": timestamp(time)}, {"t": 1})
         if found is None or (term and found.get("t") != term):
             raise IncarnationError(
-                f"the oplog has no entry of {time >> 32}.{time & 0xFFFFFFFF}, which was there before: the set was "
+                f"the oplog has no entry of {time >> 32}.{time & 0xFFFFFFFF}, which existed before: the set was "
                 "restored from an earlier state",
                 source=source,
                 thread=1,
                 position=f"{resume.time >> 32}.{resume.time & 0xFFFFFFFF}",
-                hint="changes that were read are undone there: `lowwater source reset`, and all is copied again",
+                hint="published changes are undone there: `lowwater source reset` copies all collections again",
             )
 
 
 def writes_without_event(
     client: Client, source: str, config: MongoConfig, after: ClusterTime, to: ClusterTime
 ) -> Mapping[str, ClusterTime]:
-    """Captured collections that were written to without an event, above `after` up to `to`, and when they were last.
+    """Return captured collections with writes without an event, after `after` up to `to` → time of the last write.
 
-    LogUnknownError: by a balancer, so the set is a shard.
+    LogUnknownError: the balancer wrote them, so the set is a shard.
     """
     asked = {"ts": {"$gt": timestamp(after), "$lte": timestamp(to)}, "$or": _WITHOUT_EVENT}
     found: dict[str, ClusterTime] = {}
@@ -67,7 +67,7 @@ def writes_without_event(
 
 
 def _written(entry: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """Collections, and whether a balancer has moved documents of them."""
+    """Return the collections of an entry, and whether the balancer has moved documents of them."""
     if entry["op"] != "c":
         return [(entry["ns"], bool(entry.get("fromMigrate")))]
     return [(one["ns"], bool(one.get("fromMigrate"))) for one in entry["o"]["applyOps"]]
@@ -75,9 +75,9 @@ def _written(entry: Mapping[str, Any]) -> list[tuple[str, bool]]:
 
 def _moved(name: str, source: str, time: ClusterTime) -> LogUnknownError:
     return LogUnknownError(
-        f"{name}: documents were moved by a balancer (fromMigrate), and the change stream does not tell of it",
+        f"{name}: documents were moved by the balancer (fromMigrate), without events in the change stream",
         source=source,
         thread=1,
         position=f"{time >> 32}.{time & 0xFFFFFFFF}",
-        hint="a shard cannot be captured, see docs/mongodb.md; once it is none any more, reset the source",
+        hint="a shard cannot be captured, see docs/mongodb.md; once it is no longer a shard, reset the source",
     )
