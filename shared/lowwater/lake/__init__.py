@@ -5,7 +5,7 @@
     at.state("accounts").arrow()
     lake.changes("accounts", after_gsn=100).batches()
 
-`Lake` and what it gives are loaded when they are asked for: a writer of the lake needs no DuckDB.
+`Lake`, `TableInfo` and `Version` are imported lazily, because writers of a lake do not need DuckDB.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opens a lake for reading: its tables, their changes between two gsn, their state at one. No Spark, no Kafka."""
+"""Reads a lake: its tables, their changes between two gsn, their state at a gsn. Needs neither Spark nor Kafka."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from lowwater.runtime.config import LakeConfig
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table, by its live files."""
+    """Summary of a table, from its live files."""
 
     name: str
-    #: the newest
+    #: the newest version
     version: int
     versions: tuple[int, ...]
     rows: int
@@ -32,44 +32,45 @@ class TableInfo:
     bytes: int
     #: of its last change
     gsn: int
-    #: its state is not known
+    #: set if its state is unknown
     stale: StaleSince | None = None
 
 
 class Lake:
-    """One view of a lake. It stays as it was opened until `refresh`."""
+    """A view of a lake. It does not change until `refresh`."""
 
     def __init__(self, store: Store, memory: str | None = None) -> None:
-        """`memory` bounds each question, as DuckDB writes it: `4GB`. Half of the machine's without it."""
+        """`memory`: the limit of each query, in DuckDB's format: `4GB`. The default is half of the machine's memory."""
         self.store = store
         self.chain = Chain.open(store)
         self._memory = memory
 
     @classmethod
     def open(cls, lake: str | LakeConfig, memory: str | None = None) -> Lake:
-        """By a URI (`/path`, `s3://bucket/prefix`, …), or as a group's config has it."""
+        """Opens a lake by its URI (`/path`, `s3://bucket/prefix`, …) or by a group's config. Raises LakeError."""
         config = LakeConfig(uri=lake) if isinstance(lake, str) else lake
         found = cls(open_lake_store(config), memory)
         if found.chain.head.n == 0:
-            raise LakeError(f"there is no lake at {config.uri}", hint="nothing has landed yet, or the place is wrong")
+            raise LakeError(f"there is no lake at {config.uri}", hint="nothing has landed yet, or the URI is wrong")
         return found
 
     def refresh(self) -> int:
-        """Takes in what has landed since; the gsn that it now goes to."""
+        """Reads new landings; returns the new last gsn."""
         self.chain.refresh()
         return self.gsn
 
     @property
     def gsn(self) -> int:
-        """Of the last transaction that has landed."""
+        """The gsn of the last transaction in view."""
         return self.chain.head.gsn
 
     def names(self) -> list[str]:
-        """Of all tables, in full: `source.namespace.table`."""
+        """The full names of all tables: `source.namespace.table`."""
         return sorted({*self.chain.tables(), *(version.table for version in self.chain.versions.values())})
 
     def find(self, table: str) -> list[str]:
-        """Tables that this may be: a full name, or one whose front is left out. Case counts only if it must."""
+        """Full names that match: `table` is a full name or the last parts of one. Case is ignored if there is no
+        exact match."""
         names = self.names()
         if table in names:
             return [table]
@@ -80,7 +81,7 @@ class Lake:
         return []
 
     def name(self, table: str) -> str:
-        """In full."""
+        """The full name of the one table that matches. Raises LakeError for none or several."""
         found = self.find(table)
         if len(found) == 1:
             return found[0]
@@ -105,13 +106,13 @@ class Lake:
         return found
 
     def versions(self, table: str) -> list[LakeTable]:
-        """Of a table, the oldest first."""
+        """All versions of a table, the oldest first."""
         return [lake_table(self.chain.versions[id_].avro) for id_ in versions_of(self.chain, self.name(table))]
 
     def at(self, as_of: AsOf | None = None) -> Version:
-        """One version of all tables, so that what is joined fits together. A gsn, or a time with a zone.
+        """One version of all tables, for consistent joins. `as_of` is a gsn, or a time with a time zone.
 
-        A time means the last gsn such that nothing at or below it committed later.
+        A time means the last gsn such that no transaction at or below it committed later.
         """
         return Version(self, resolve(self.chain, as_of))
 
@@ -123,10 +124,10 @@ class Lake:
         *,
         allow_stale: bool = False,
     ) -> State:
-        """The rows of a table, the latest of each key; `columns` may name CDC columns, those of the last change.
+        """The latest row of each key of a table. `columns` may include CDC columns, which are of the row's last change.
 
-        Where the state is not known, because a copy is still to come, that is a StaleTableError, unless `allow_stale`
-        asks for what there is.
+        Raises StaleTableError if the state is unknown because a copy has not landed yet, unless `allow_stale`: then
+        the available rows are returned.
         """
         name = self.name(table)
         plan = plan_state(self.chain, name, resolve(self.chain, as_of), allow_stale=allow_stale)
@@ -135,7 +136,7 @@ class Lake:
     def changes(
         self, table: str, after_gsn: int = 0, to_gsn: int | None = None, columns: Sequence[str] | None = None
     ) -> Changes:
-        """The changes of a table with after_gsn < gsn ≤ to_gsn; all columns, or some."""
+        """The changes of a table with after_gsn < gsn ≤ to_gsn, with all or the given columns."""
         name, to = self.name(table), resolve(self.chain, to_gsn)
         streams = [f for f in all_files(self.chain, name, Layer.STREAM) if f.gsn_max > after_gsn]
         check_history(self.chain, name, after_gsn, streams)

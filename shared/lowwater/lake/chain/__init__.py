@@ -1,1 +1,1 @@
-"""The ledger of a lake: manifests, checkpoints, and the files that are live."""
+"""The ledger of a lake: manifests, checkpoints, and live files."""

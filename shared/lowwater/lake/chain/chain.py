@@ -1,4 +1,4 @@
-"""The chain of manifests, folded: what is live, and how far it goes. Opening does not grow with history."""
+"""The chain of manifests, folded to the live files. The time to open it does not grow with the history."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from lowwater.lake.store.base import Store, get_all, reads_at_once
 
 __all__ = ["CHECKPOINT_EVERY", "Chain", "Head", "TableSummary"]
 
-#: a checkpoint is due each time that so many manifests have come
+#: a checkpoint is due after this many manifests
 CHECKPOINT_EVERY = 100
-#: a reader that only refreshes takes over a newer checkpoint when it is behind by so many times that
+#: a reader that only refreshes switches to a newer checkpoint after this many times CHECKPOINT_EVERY manifests
 _BEHIND_MAX = 4
 
 T = TypeVar("T")
@@ -41,9 +41,9 @@ Overlaps = Callable[[int, int], bool]
 
 
 class Chain:
-    """One reader's view. `refresh` moves it on; nothing else does.
+    """One reader's view of the chain. Only `refresh` moves it forward.
 
-    In memory are the files that came since a checkpoint; those before lie in the checkpoint's parts.
+    Files that were added since a checkpoint are in memory; earlier ones are in the parts of the checkpoint.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Chain:
         chain = cls(store, checkpoint_every=checkpoint_every)
         chain._fold = Fold(chain._newest_checkpoint())
         chain.refresh()
-        # Nothing is listed. But the place behind the end is looked at: into a gap a writer would put its own.
+        # The store is not listed. But the number after the next one is checked: a writer would fill a gap.
         while chain._is_there(chain.head.n + 2):
             if not chain.refresh():
                 raise _missing(chain.head.n + 1)
@@ -101,11 +101,11 @@ class Chain:
 
     @property
     def last_schema_ids(self) -> set[int]:
-        """Of the stream files of the last landings: what is probably met next."""
+        """Schema ids of the stream files of the last landings: the next landing probably has the same."""
         return {schema_id for ids in self._fold.last_schemas for schema_id in ids}
 
     def refresh(self) -> list[Manifest]:
-        """Folds in what came since; those manifests."""
+        """Reads and folds new manifests; returns them."""
         found = self._read_on()
         if self.head.n - max(self._fold.base.head.n, self._looked_at) >= _BEHIND_MAX * self._every:
             self._looked_at = self.head.n
@@ -113,13 +113,13 @@ class Chain:
         return found
 
     def tables(self) -> list[str]:
-        """All that ever had files."""
+        """All tables that ever had files."""
         return sorted(self._fold.tables)
 
     def files(self, table: str, gsn_from: int = 0, gsn_to: int | None = None) -> list[File]:
-        """Live files of a table that may hold changes with gsn_from < gsn ≤ gsn_to, in the order they were landed.
+        """Live files of a table that may have changes with gsn_from < gsn ≤ gsn_to, in the order of their landings.
 
-        Without `gsn_from` also those that hold no change at all, such as rows that were copied before the first.
+        Without `gsn_from`, files without changes are included, such as rows copied before the first change.
         """
         to = self.head.gsn if gsn_to is None else gsn_to
         return [entry.file for entry in self._entries(table, lambda low, high: low <= to and high > (gsn_from or -1))]
@@ -133,7 +133,7 @@ class Chain:
         return any(entry.file.path == file.path for entry in entries)
 
     def summary(self, table: str) -> TableSummary:
-        """Of the live files. No part is read, unless a compaction came since the checkpoint."""
+        """Summary of the live files. Parts are read only if files were removed since the checkpoint."""
         if self._fold.removed_from_base():
             return TableSummary.of(entry.file for entry in self._entries(table, lambda *_: True))
         total = TableSummary.of(entry.file for entry in self._fold.tail.get(table, {}).values())
@@ -142,13 +142,13 @@ class Chain:
         return total
 
     def manifest(self, n: int) -> Manifest:
-        """One that is in view."""
+        """The manifest with this number. Raises LakeError if it is not in view."""
         if not 1 <= n <= self.head.n:
             raise LakeError(f"there is no manifest {n}", hint=f"the chain goes from 1 to {self.head.n}")
         return next(self.log(n, n))
 
     def log(self, from_n: int = 1, to_n: int | None = None) -> Iterator[Manifest]:
-        """Manifests from_n to to_n, both included; to the end of the view without `to_n`."""
+        """The manifests from_n to to_n, both included; without `to_n` to the end of the view."""
         last = self.head.n if to_n is None else min(to_n, self.head.n)
         step = reads_at_once(self.store)
         for first in range(max(from_n, 1), last + 1, step):
@@ -159,9 +159,9 @@ class Chain:
                 yield decode_manifest(data, n)
 
     def first_after(self, time_us: int) -> int | None:
-        """The first manifest that goes beyond this time; None when none does.
+        """The number of the first manifest with a later time than this; None if there is none.
 
-        By the sources' clocks: a commit time may lie ahead, and would hide all that comes after it.
+        It uses the clocks of the sources, because a commit time may be in the future and would hide later manifests.
         """
         if 0 < self.head.time_us <= time_us:
             return None
@@ -169,7 +169,10 @@ class Chain:
         return first if first <= self.head.n else None
 
     def first_where(self, is_behind: Callable[[Manifest], bool]) -> int:
-        """The first manifest of which this is true, as it is of all behind it; the head's number + 1 if of none."""
+        """The number of the first manifest for which `is_behind` is true; the head's number + 1 if there is none.
+
+        If it is true for a manifest, it must be true for all later ones.
+        """
         low, high = 1, self.head.n + 1
         while low < high:
             middle = (low + high) // 2
@@ -180,16 +183,16 @@ class Chain:
         return low
 
     def write_checkpoint_if_due(self) -> bool:
-        """Writers call it after a commit; anybody may, at any time. True if one was written."""
+        """Writes a checkpoint if one is due; returns whether it did. Writers call it after a commit."""
         if self._is_due():
-            self._take_over_newer()  # another writer's
+            self._take_over_newer()  # another writer may have written it
         if not self._is_due():
             return False
         self.write_checkpoint()
         return True
 
     def write_checkpoint(self) -> None:
-        """Of all that is in view."""
+        """Writes a checkpoint of the current view."""
 
         def write() -> Checkpoint:
             fold = self._fold
@@ -200,7 +203,7 @@ class Chain:
 
         if self.head.n > self._fold.base.head.n:
             self._fold.rebase(self._trying(write))
-            self._bad.clear()  # what was bad is named no more, or has been written again
+            self._bad.clear()  # unusable objects are no longer referenced, or have been written again
 
     def _is_due(self) -> bool:
         return self.head.n // self._every > self._fold.base.head.n // self._every
@@ -211,7 +214,7 @@ class Chain:
             self._fold.rebase(newer)
 
     def _newest_checkpoint(self, n_max: int | None = None) -> Checkpoint:
-        """Of those that can be used; an empty one when there is none."""
+        """The newest usable checkpoint, an empty one if there is none; with `n_max`, up to that manifest."""
         for named in read_hint(self.store):
             if named.path in self._bad or (n_max is not None and named.n > n_max):
                 continue
@@ -226,7 +229,7 @@ class Chain:
         return Checkpoint()
 
     def _entries(self, table: str, overlaps: Overlaps) -> list[Entry]:
-        """A table's live files whose gsn range, least and last, is wanted."""
+        """A table's live files for whose (gsn_min, gsn_max) `overlaps` is true."""
 
         def ask() -> list[Entry]:
             found: list[Entry] = []
@@ -245,7 +248,8 @@ class Chain:
                 yield part
 
     def _trying(self, ask: Callable[[], T]) -> T:
-        """What needs parts: where one is unusable, the same view is folded again from an older place."""
+        """Calls a function that reads parts. If a part is unusable, folds the view again from an older checkpoint and
+        repeats the call."""
         while True:
             try:
                 return ask()
@@ -261,7 +265,10 @@ class Chain:
             raise _missing(self.head.n + 1)
 
     def _read_on(self, to_n: int | None = None) -> list[Manifest]:
-        """Up to a number, or as far as they go. More and more at once: mostly there is nothing new, or much."""
+        """Reads and folds manifests up to `to_n`, or to the end.
+
+        The number of parallel reads doubles: usually there is either nothing new or a lot.
+        """
         found: list[Manifest] = []
         at_once = 1
         while to_n is None or self.head.n < to_n:
@@ -277,7 +284,7 @@ class Chain:
             behind = read[self.head.n + 1 - first :]
             if behind and all(data is None for data in behind):
                 break
-            # those behind the missing one were asked for at the same time: it may have come before them
+            # all were requested at the same time: the missing one may have been created meanwhile, before the others
             if behind and not self._is_there(self.head.n + 1):
                 raise _missing(self.head.n + 1)
             at_once = min(2 * at_once, reads_at_once(self.store))
@@ -294,6 +301,6 @@ def _missing(n: int) -> LakeDamagedError:
     return LakeDamagedError(
         f"manifest {n} is missing",
         position=manifest_path(n),
-        hint="manifests are never removed: restore it from the store's versions or a backup; "
+        hint="manifests are never deleted: restore it from the store's versions or a backup; "
         "`lowwater lake verify` lists all damage",
     )

@@ -1,11 +1,11 @@
-"""Checkpoints of the chain: all manifests up to a number, folded, so that opening does not grow with history.
+"""Checkpoints of the chain: all manifests up to a number, folded, so that opening a lake does not read its history.
 
-    _ledger/_last_checkpoint.json                 which one to open: a hint, replaced each time
+    _ledger/_last_checkpoint.json                 the latest checkpoints: a hint, replaced each time
     _ledger/_checkpoints/<n>-<digest>.json.gz     head, table versions, copies, and the list of parts
     _ledger/_checkpoints/part-<digest>.parquet    live files, see checkpoint_parts.py
 
-Nothing here is needed: what is missing, old or damaged is passed over, and the manifests are read instead. All but
-the hint is named by its content, so that two writers, or one that dies half way, do no harm.
+Checkpoints are optional: if one is missing, old or damaged, it is ignored, and the manifests are read instead. All
+objects except the hint are named by a hash of their content, so concurrent or interrupted writers do no harm.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lowwater.runtime.failpoints import fail_point
 
 HINT = f"{LEDGER}/_last_checkpoint.json"
 FORMAT = 1
-#: the hint names this many, so that there is one to go back to
+#: number of checkpoints in the hint: if the newest is unusable, the one before it is used
 _NAMED_MAX = 2
 
 
@@ -43,7 +43,7 @@ class _Model(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last manifest's place; n is 0 before the first."""
+    """The state after the last manifest; n is 0 before the first."""
 
     n: int = 0
     digest: str = ""
@@ -51,12 +51,12 @@ class Head:
     gsn: int = 0
     commit_ts_us: int = 0
     history_from: int = 0
-    #: as `Manifest.time_us`; 0 after a checkpoint from before, which says nothing of it
+    #: as `Manifest.time_us`; 0 after a checkpoint of an older version, which does not contain it
     time_us: int = field(default=0, compare=False)
 
 
 class Named(_Model):
-    """One checkpoint, as the hint names it."""
+    """A reference to a checkpoint, in the hint."""
 
     n: int
     digest: str
@@ -80,7 +80,7 @@ class Checkpoint(_Model):
     stale: tuple[StaleTables, ...] = ()
     generations: tuple[Generation, ...] = ()
     closed_copies: tuple[str, ...] = ()
-    #: by copy: first and last number of each run
+    #: by copy: first and last number of each run of chunks
     landed_chunks: dict[str, tuple[tuple[int, int], ...]] = {}
     #: schema ids of the stream files of the last landings
     last_schemas: tuple[tuple[int, ...], ...] = ()
@@ -91,7 +91,7 @@ class Checkpoint(_Model):
 
 
 def read_hint(store: Store) -> list[Named]:
-    """Newest first; empty when there is none that can be read."""
+    """The checkpoints in the hint, newest first; empty if there is no readable hint."""
     try:
         hint = _Hint.model_validate_json(store.get(HINT))
     except (NotThereError, ValueError):
@@ -100,13 +100,13 @@ def read_hint(store: Store) -> list[Named]:
 
 
 def read_checkpoint(store: Store, named: Named) -> Checkpoint:
-    """Raises UnusableError: also when the chain is not the one that was folded, such as one put back from a backup."""
+    """Raises UnusableError, also if the chain is not the one that was folded, for example after it was restored."""
     try:
         data = store.get(named.path)
     except NotThereError as error:
         raise UnusableError("the checkpoint is missing", position=named.path) from error
     if digest(data) != named.digest:
-        raise UnusableError("the checkpoint is not what it was", position=named.path)
+        raise UnusableError("the checkpoint was modified: its hash is wrong", position=named.path)
     try:
         checkpoint = Checkpoint.model_validate_json(gzip.decompress(data))
     except ValueError as error:
@@ -125,7 +125,7 @@ def read_checkpoint(store: Store, named: Named) -> Checkpoint:
 def write_checkpoint(
     store: Store, folded: Checkpoint, tables: set[str], drafts: Iterable[Draft], bad: set[str]
 ) -> Checkpoint:
-    """Parts, checkpoint, hint, in this order. `bad` are paths that must not be named any more."""
+    """Writes the parts, the checkpoint and the hint, in this order. `bad`: paths that the hint must not contain."""
     parts = tuple(write_part(store, draft) for draft in drafts)
     fail_point("lake.checkpoint_parts")
     empty = tables.difference(*(part.tables for part in parts))
@@ -135,14 +135,14 @@ def write_checkpoint(
     store.put(named.path, data)
     fail_point("lake.checkpoint_written")
     others = [other for other in read_hint(store) if other.n != named.n and other.path not in bad]
-    # one that came first with a higher number stays the first
+    # a checkpoint with a higher number, by another writer, stays the first
     names = sorted([named, *others], key=lambda other: -other.n)[:_NAMED_MAX]
     store.put(HINT, _Hint(checkpoints=tuple(names)).model_dump_json(indent=1).encode() + b"\n")
     return checkpoint
 
 
 def remove_old_checkpoints(store: Store, before_us: int) -> int:
-    """Removes what no named checkpoint needs, if it was written before this time; how many objects."""
+    """Deletes objects that no checkpoint in the hint needs and that are older than this time; returns their number."""
     needed = {HINT}
     names = read_hint(store)
     for named in names:
@@ -150,7 +150,7 @@ def remove_old_checkpoints(store: Store, before_us: int) -> int:
         try:
             needed.update(part.path for part in read_checkpoint(store, named).parts)
         except UnusableError:
-            return 0  # what it needs is not known: leave all of it to whoever mends it
+            return 0  # its parts are unknown: delete nothing until it is repaired
     old = [s.path for s in store.list(DIRECTORY) if s.path not in needed and s.modified_us < before_us]
     if not names:
         return 0
@@ -160,7 +160,7 @@ def remove_old_checkpoints(store: Store, before_us: int) -> int:
 
 
 def to_runs(chunks: Iterable[tuple[str, int]]) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Chunks are numbered one after the other: a million of them is one run."""
+    """Converts chunks to runs: they are numbered consecutively, so that a million chunks are mostly one run."""
     runs: dict[str, list[tuple[int, int]]] = {}
     for copy_id, chunk in sorted(chunks):
         of_copy = runs.setdefault(copy_id, [])

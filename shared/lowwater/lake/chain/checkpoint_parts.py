@@ -1,7 +1,7 @@
-"""Parts of a checkpoint: immutable Parquet lists of live files, named by their content, read only when asked for.
+"""Parts of a checkpoint: immutable Parquet lists of live files, named by their hash and read on demand.
 
-Parts are kept as a log-structured merge tree keeps its runs: a new one holds what the last manifests brought, small
-ones become larger ones, so their number grows with the logarithm of the live files.
+Parts are organised like the runs of a log-structured merge tree: a new part has the files of the last manifests, and
+small parts are merged into larger ones, so that their number grows with the logarithm of the number of live files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lowwater.lake.chain.manifest import LEDGER, File, digest
 from lowwater.lake.store.base import Store
 
 DIRECTORY = f"{LEDGER}/_checkpoints"
-#: larger parts are not merged any more: a merge holds two in memory, a reader fetches one as a whole (about 4 MB)
+#: maximum size of a merged part: a merge has two in memory, a reader fetches a whole part (about 4 MB)
 PART_ENTRIES_MAX = 50_000
 _PARTS_CACHED_MAX = 4
 _ENTRIES_CACHED_MAX = 200_000
@@ -31,7 +31,7 @@ _OWN_COLUMNS = ("table", "path", "gsn_min", "gsn_max", "rows", "bytes")
 _SCHEMA = pa.schema(
     [
         ("table", pa.string()),
-        #: the manifest that brought it, and the place there: the order in which files were landed
+        #: the manifest that added the file, and its index there: the order in which files were landed
         ("n", pa.int64()),
         ("i", pa.int32()),
         ("path", pa.string()),
@@ -46,7 +46,7 @@ _SCHEMA = pa.schema(
 
 
 class UnusableError(LakeDamagedError):
-    """Of a checkpoint or a part. It never leaves the lake: what it held is in the manifests."""
+    """A checkpoint or a part cannot be used. Handled inside the chain: its content is also in the manifests."""
 
 
 class Entry(NamedTuple):
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
 
 
 class TableSummary(NamedTuple):
-    """Of a table's live files."""
+    """Totals of a table's live files."""
 
     files: int = 0
     rows: int = 0
@@ -84,7 +84,7 @@ class TableSummary(NamedTuple):
 
 
 class Part(BaseModel):
-    """What a checkpoint says of one part."""
+    """Reference to a part, in a checkpoint."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -96,7 +96,7 @@ class Part(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A part that is being made: as it was, or with new content."""
+    """A part of the next checkpoint: an old part unchanged, or new content."""
 
     entries: int
     old: Part | None = None
@@ -104,7 +104,7 @@ class Draft:
 
 
 class PartReader:
-    """Reads parts, checks them, and keeps the last ones."""
+    """Reads parts, verifies their hashes, and caches the last ones."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -121,7 +121,7 @@ class PartReader:
         except NotThereError as error:
             raise UnusableError("a part of a checkpoint is missing", position=part.path) from error
         if digest(data) != part.sha256:
-            raise UnusableError("a part of a checkpoint is not what it was", position=part.path)
+            raise UnusableError("a part of a checkpoint was modified: its hash is wrong", position=part.path)
         found = pq.read_table(pa.BufferReader(data), schema=_SCHEMA)
         self._parts[part.path] = found
         if len(self._parts) > _PARTS_CACHED_MAX:
@@ -147,7 +147,7 @@ def all_entries(reader: PartReader, part: Part) -> list[Entry]:
 def plan_parts(
     reader: PartReader, parts: Sequence[Part], removed: set[str], added: Sequence[Entry], largest: int
 ) -> list[Draft]:
-    """The parts of the next checkpoint: `removed` taken out, `added` behind them, small ones merged."""
+    """The parts of the next checkpoint: without `removed`, with `added` at the end, small parts merged."""
     drafts = _without(reader, parts, removed)
     for begin in range(0, len(added), largest):
         new = _encode(added[begin : begin + largest])
@@ -165,13 +165,14 @@ def write_part(store: Store, draft: Draft) -> Part:
     data = sink.getvalue().to_pybytes()
     sha256 = digest(data)
     path = f"{DIRECTORY}/part-{sha256[:32]}.parquet"
-    # by its content: whoever else writes this name writes these bytes
+    # named by its hash: another writer of this path writes the same bytes
     store.put(path, data)
     return Part(path=path, sha256=sha256, entries=table.num_rows, tables=_summaries(table))
 
 
 def _without(reader: PartReader, parts: Sequence[Part], removed: set[str]) -> list[Draft]:
-    """Newest first, as what a compaction removes is mostly new: older parts are then not read at all."""
+    """The parts without `removed`. Searched from the newest, because compactions mostly remove new files: older parts
+    are then not read."""
     drafts: list[Draft] = []
     left = set(removed)
     for part in reversed(parts):
@@ -191,7 +192,7 @@ def _without(reader: PartReader, parts: Sequence[Part], removed: set[str]) -> li
 
 
 def _merge(reader: PartReader, drafts: list[Draft], largest: int) -> list[Draft]:
-    """Until each part is more than twice as large as the next, or two are too large for one."""
+    """Merges until each part is more than twice as large as the next, or two would exceed the maximum size."""
 
     def content(draft: Draft) -> pa.Table:
         return draft.new if draft.old is None else reader.whole(draft.old)

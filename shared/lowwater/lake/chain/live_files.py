@@ -1,6 +1,6 @@
-"""Manifests, one after the other, into what they amount to. No I/O: the chain reads, and this adds up.
+"""Folds manifests, one after the other, to the set of live files and the other state of a lake. No I/O.
 
-It starts at a checkpoint, or before the first manifest. The files that came since are the tail.
+It starts at a checkpoint, or before the first manifest. The files that were added since then are the tail.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from lowwater.lake.chain.manifest import (
     manifest_path,
 )
 
-#: landings that `last_schemas` looks back
+#: number of landings in `last_schemas`
 _LANDINGS = 10
 
 
 class _Removal(NamedTuple):
-    #: the manifest that removed it
+    #: the manifest that removed the file
     n: int
-    #: the manifest that brought it; 0 when that lies before the tail
+    #: the manifest that added it; 0 if that is before the tail
     added: int
 
 
@@ -45,21 +45,21 @@ class Fold:
         self.closed_copies: set[str] = set(base.closed_copies)
         self.landed_chunks: set[tuple[str, int]] = from_runs(base.landed_chunks)
         self.last_schemas: deque[tuple[int, ...]] = deque(base.last_schemas, _LANDINGS)
-        #: all that ever had files
+        #: all tables that ever had files
         self.tables: set[str] = {*base.empty_tables, *(table for part in base.parts for table in part.tables)}
         #: by table and path
         self.tail: dict[str, dict[str, Entry]] = {}
-        #: a removal names the path only, and must not look through all tables
+        #: table by path: a removal contains only the path
         self._tail_table: dict[str, str] = {}
         self._removals: dict[str, _Removal] = {}
 
     def add(self, manifest: Manifest, data: bytes) -> None:
-        """The next one; `data` are its bytes."""
+        """Adds the next manifest; `data` is its content. Raises LakeDamagedError if it does not follow the last one."""
         if manifest.previous != self.head.digest:
             raise LakeDamagedError(
-                f"manifest {manifest.n} does not follow manifest {manifest.n - 1}: it names another one's hash",
+                f"manifest {manifest.n} does not follow manifest {manifest.n - 1}: it has the hash of another one",
                 position=manifest_path(manifest.n),
-                hint="a manifest was changed or put back by hand: restore it; `lowwater lake verify` lists all damage",
+                hint="a manifest was changed or replaced manually: restore it; `lowwater lake verify` lists all damage",
             )
         for path in manifest.removed:
             self._remove(path, manifest.n)
@@ -84,14 +84,14 @@ class Fold:
         )
 
     def is_removed(self, path: str) -> bool:
-        """Since the base. It may have come again: look into the tail first."""
+        """Whether it was removed since the base. It may have been added again: check the tail first."""
         return path in self._removals
 
     def removed_from_base(self) -> set[str]:
         return {path for path, removal in self._removals.items() if removal.added <= self.base.head.n}
 
     def rebase(self, newer: Checkpoint) -> None:
-        """The same, on a newer checkpoint of the same chain: what that one holds need not be held here."""
+        """Changes the base to a newer checkpoint of the same chain, and drops from memory what that one contains."""
         n = newer.head.n
         self.base = newer
         entries = [e for files in self.tail.values() for e in files.values() if e.n > n]
@@ -101,7 +101,7 @@ class Fold:
         self._removals = {path: removal for path, removal in self._removals.items() if removal.n > n}
 
     def checkpoint(self) -> Checkpoint:
-        """All but what is said of files."""
+        """A checkpoint of the current state, without the lists of files."""
         return Checkpoint(
             head=self.head,
             versions=dict(sorted(self.versions.items())),
@@ -130,5 +130,5 @@ class Fold:
             self.landed_chunks.update((file.copy_id, file.chunk) for file in manifest.files if file.copy_id)
         if manifest.closed_copies:
             self.closed_copies.update(manifest.closed_copies)
-            # nothing of a closed copy lands any more: its chunks need not be known
+            # no more chunks of a closed copy land: its landed chunks are not needed
             self.landed_chunks = {chunk for chunk in self.landed_chunks if chunk[0] not in self.closed_copies}

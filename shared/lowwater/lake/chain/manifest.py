@@ -1,6 +1,7 @@
-"""What one landing says of itself. The chain of manifests is the ledger: readers take files from it only.
+"""Manifests: each lists the files that one landing, copy or compaction adds and removes.
 
-`_ledger/<n, 20 digits>.json` is created only if it is absent, and never removed: a number is never free again.
+The chain of manifests is the ledger: readers use only files that it lists. `_ledger/<n, 20 digits>.json` is created
+only if it is absent, and never deleted: a number is never used twice.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from lowwater.errors import LedgerError
 
 LEDGER = "_ledger"
-#: what compactions are about to replace, noted before they write
+#: directory of the plans of compactions, which are written before their files
 ATTEMPTS = "_attempts"
 FORMAT = 1
 _NAME = re.compile(rf"{LEDGER}/(\d{{20}})\.json")
@@ -25,12 +26,12 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-#: in the place of a table's name: all that there are
+#: stands for all tables
 ALL_TABLES = "*"
 
 
 class ManifestKind(StrEnum):
-    #: the first manifest of a lake that does not go back to the first transaction
+    #: the first manifest of a lake that does not begin with the first transaction of its group
     BEGIN = "begin"
     LAND = "land"
     COPY = "copy"
@@ -38,91 +39,91 @@ class ManifestKind(StrEnum):
 
 
 class Layer(StrEnum):
-    """What a file holds."""
+    """The content of a file."""
 
     #: changes with their CDC columns
     STREAM = "stream"
-    #: rows as they were copied
+    #: copied rows, without CDC columns
     COPY = "copy"
     #: the latest row of each key at the file's `gsn_max`; rows are as in `stream`
     STATE = "state"
 
 
 class Place(_Model):
-    """One change: a transaction and the number of the change in it."""
+    """The position of a change: its transaction, and its number in it."""
 
     gsn: int
     seq: int
 
 
 class Bounds(_Model):
-    """Of a column, as JSON has it; None where nothing is known."""
+    """Minimum and maximum of a column, as JSON values; None if unknown."""
 
     min: Any
     max: Any
 
 
 class TangleFacts(_Model):
-    """Of a `stream` file: whether a transaction puts a row under a key and later takes one away from there.
+    """Of a `stream` file: whether a transaction adds a row to a key and later removes one from the same key.
 
-    A transaction may go on in another file: what those at the file's two ends do is told apart.
+    A transaction may continue in another file, so the first and the last transaction of the file have their own facts.
     """
 
-    #: one does, in this file
+    #: a transaction within this file does
     inside: bool = False
-    #: its first transaction puts a row somewhere, or takes one away
+    #: the first transaction adds a row to a key, or removes one
     first_adds: bool = False
     first_takes: bool = False
-    #: and its last one
+    #: the same for the last transaction
     last_adds: bool = False
     last_takes: bool = False
 
 
 class File(_Model):
-    """One Parquet file, all of one table version."""
+    """One Parquet file with rows of one table version."""
 
     path: str
-    #: `source.namespace.table`, the name that readers ask for
+    #: full name: `source.namespace.table`
     table: str
     layer: Layer = Layer.STREAM
     schema_id: int
-    #: columns that make a row's key, by their real names; empty for a table without a key
+    #: key columns, by their names in the source; empty for a table without a key
     key: tuple[str, ...]
     rows: int
     bytes: int
     sha256: str
-    #: `_gsn` of the first and the last row; of a state file: what it covers
+    #: lowest and highest `_gsn` of its rows; of a state file: the range that it covers
     gsn_min: int
     gsn_max: int
     #: of the key columns
     bounds: dict[str, Bounds] = {}
-    #: where the table was emptied, in this file
+    #: positions of truncates in this file
     truncates: tuple[Place, ...] = ()
-    #: rows that leave out columns which the log did not carry
+    #: number of rows without values for some columns, because the log did not contain them
     unchanged_rows: int = 0
-    #: changes of the same key were folded: it answers only at or above this gsn
+    #: changes of the same key were folded: the file can be used only for reads at or above this gsn
     folded_to: int = 0
-    #: None: not known, as of files that were written before this was noted
+    #: None: unknown, because the file was written by a version that did not record it
     tangles: TangleFacts | None = None
     copy_id: str = ""
     chunk: int = 0
-    #: a chunk's positions before and after its read, as `major.minor`
+    #: source positions before and after the chunk was read, as `major.minor`
     low: str = ""
     high: str = ""
 
 
 class TableVersion(_Model):
-    """What a reader must know of a table version, so that the lake can be read without Kafka."""
+    """The schema of a table version, so that the lake can be read without Kafka."""
 
     table: str
     version: int
     key: tuple[str, ...]
-    #: the Avro schema of its changes, with the real names and types of the columns
+    #: the Avro schema of its changes, with the columns' names in the source and their types
     avro: str
 
 
 class Landed(_Model):
-    """How far the ordered topic has landed: just behind a Commit."""
+    """The position in the ordered topic up to which it has landed: the offset after a Commit."""
 
     topic: str = ""
     topic_id: str = ""
@@ -144,14 +145,14 @@ class CopiedTables(_Model):
     source: str
     copy_id: str
     tables: tuple[str, ...]
-    #: of the source, which `lows` belong to
+    #: of the source; `lows` are valid only within it
     generation: int = 0
-    #: the least `low` of each table's chunks, as `major.minor`
+    #: the lowest `low` of each table's chunks, as `major.minor`
     lows: dict[str, str] = {}
 
 
 class Generation(_Model):
-    """A source's capture from scratch: its orders mean nothing below this gsn."""
+    """The start of a generation of a source: its orders are not comparable with orders below this gsn."""
 
     source: str
     generation: int
@@ -160,7 +161,7 @@ class Generation(_Model):
 
 
 class StaleTables(_Model):
-    """From this gsn on the state of these tables is not known, until a later copy of them is readable."""
+    """From this gsn on the state of these tables is unknown, until a later copy of them is readable."""
 
     gsn: int
     source: str
@@ -175,38 +176,39 @@ class Manifest(_Model):
     group: str
     attempt: str
     at_us: int
-    #: SHA-256 of the manifest before; empty for the first
+    #: SHA-256 of the previous manifest; empty for the first
     previous: str
-    #: in every manifest, whatever its kind: the ledger's place behind it
+    #: in manifests of every kind: the position of the lake after this manifest
     landed: Landed
     gsn: int
-    #: the highest commit time landed so far: it never falls, but one that lies ahead keeps it there
+    #: the highest commit time landed so far. It never decreases, so a commit time in the future stays here
     commit_ts_us: int
-    #: the highest clock of the sources landed so far: it never falls, and is never far ahead of their extractors' own.
-    #: Manifests from before have none
+    #: the highest source clock landed so far. It never decreases, and is never far ahead of the extractors' clocks.
+    #: 0 in manifests of older versions
     clock_us: int = 0
-    #: of a landing: where it began. It holds the transactions behind `from_gsn` up to `gsn`
+    #: of a landing: where it began. It has the transactions with from_gsn < gsn ≤ `gsn`
     from_offset: int | None = None
     from_gsn: int | None = None
     transactions: int = 0
     files: tuple[File, ...] = ()
     #: paths that are no longer live
     removed: tuple[str, ...] = ()
-    #: by schema id: versions that no manifest before this one names
+    #: by schema id: versions that are in no earlier manifest
     versions: dict[int, TableVersion] = {}
     skipped: tuple[SkippedTransaction, ...] = ()
     copied: tuple[CopiedTables, ...] = ()
     stale: tuple[StaleTables, ...] = ()
-    #: those that no manifest before this one names
+    #: generations that are in no earlier manifest
     generations: tuple[Generation, ...] = ()
-    #: copies that are cancelled or replaced: nothing of them lands any more
+    #: copies that are cancelled or replaced: no more of their chunks land
     closed_copies: tuple[str, ...] = ()
-    #: retention: what lies below can no longer be asked for
+    #: retention: versions below this gsn cannot be read any more
     history_from: int = 0
 
     @property
     def time_us(self) -> int:
-        """Up to when it holds what was committed. Nothing is committed later than it lands."""
+        """The time up to which it has the commits of the sources: their clock, or for manifests without it the commit
+        time, but at most the time of the landing."""
         return self.clock_us or min(self.commit_ts_us, self.at_us)
 
     def encode(self) -> bytes:
@@ -237,7 +239,7 @@ def decode_manifest(data: bytes, n: int) -> Manifest:
         ) from error
     if manifest.n != n or manifest.format != FORMAT:
         raise LedgerError(
-            f"manifest {n} says that it is number {manifest.n}, format {manifest.format}",
+            f"manifest {n} contains number {manifest.n}, format {manifest.format}",
             position=manifest_path(n),
             hint="it was moved, or written by a newer lowwater",
         )

@@ -1,1 +1,1 @@
-"""Where the files of a lake are: local directories and object stores."""
+"""Stores of a lake's files: local directories and object stores."""

@@ -1,4 +1,4 @@
-"""Where a lake's files lie: a local directory, or any object store. The only thing that must be atomic is `create`."""
+"""The interface of stores for a lake's files: a local directory or an object store. Only `create` must be atomic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol
 from lowwater.errors import NotThereError
 from lowwater.runtime.config import LakeConfig
 
-#: requests on their way at once, where each costs a round trip
+#: maximum number of parallel requests to an object store
 AT_ONCE_MAX = 16
 
 
@@ -23,7 +23,7 @@ class Stored:
 
 
 class Store(Protocol):
-    """Paths are relative, with `/`. What a method has done is durable when it returns. Stores can be pickled."""
+    """Paths are relative, with `/`. Writes are durable when a method returns. Stores can be pickled."""
 
     @property
     def uri(self) -> str: ...
@@ -33,14 +33,15 @@ class Store(Protocol):
         ...
 
     def create(self, path: str, data: bytes) -> None:
-        """Only if it is absent. Raises AlreadyThereError, or StoreError when the answer is not known.
+        """Creates an object only if it is absent. Raises AlreadyThereError, or StoreError if the result is unknown.
 
-        What is there may be our own: a request without an answer is sent again. Read it back to know.
+        After AlreadyThereError the object may be our own, because a request without a response is sent again: read it
+        back to find out.
         """
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Replaces what is there: only for what can be made again, such as checkpoints."""
+        """Creates or replaces an object: only for data that can be derived again, such as checkpoints."""
         ...
 
     def put_file(self, path: str, local: Path) -> None:
@@ -48,24 +49,24 @@ class Store(Protocol):
         ...
 
     def open(self, path: str) -> BinaryIO:
-        """For reading in any place; raises NotThereError."""
+        """A seekable file for reading. Raises NotThereError."""
         ...
 
     def local_path(self, path: str) -> str | None:
-        """The file's own path where it lies on this machine, for readers that map it; else None."""
+        """The path of the file if the store is a local directory, for readers that map it; else None."""
         ...
 
     def list(self, prefix: str) -> Iterator[Stored]:
-        """All below a directory, in any order; "" is the whole store."""
+        """All objects below a directory, in any order; "" is the whole store."""
         ...
 
     def delete(self, path: str) -> None:
-        """Also when it is already gone."""
+        """Deletes an object. No error if it does not exist."""
         ...
 
 
 def open_lake_store(config: LakeConfig) -> Store:
-    """By the URI: `/path`, `file:///path`, or what obstore knows: `s3://bucket/prefix`, `gs://`, `az://`."""
+    """The store for a URI: `/path`, `file:///path`, or a URI of obstore: `s3://bucket/prefix`, `gs://`, `az://`."""
     from lowwater.lake.store.local import LocalDirectory
     from lowwater.lake.store.object import ObjectStore
 
@@ -77,12 +78,12 @@ def open_lake_store(config: LakeConfig) -> Store:
 
 
 def reads_at_once(store: Store) -> int:
-    """How many reads are worth being asked for together: on a local disk there is no round trip to save."""
+    """How many reads to send in parallel: 1 for a local disk, which has no round trips."""
     return AT_ONCE_MAX if store.local_path("") is None else 1
 
 
 def get_all(store: Store, paths: Sequence[str]) -> list[bytes | None]:
-    """All of them, together where that is quicker; None for what is not there."""
+    """Reads all objects, in parallel if that is faster; None for an object that does not exist."""
 
     def get(path: str) -> bytes | None:
         try:

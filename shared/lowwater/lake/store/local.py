@@ -1,4 +1,4 @@
-"""A lake in a local directory. Durable means fsync, of the file and of the directory that names it."""
+"""A lake in a local directory. Writes are synced with fsync, of the file and of its directory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LocalDirectory:
         with _asking(path):
             part = self._write_part(path, data)
             try:
-                # a link, unlike a rename, fails where there is one
+                # a link, unlike a rename, fails if the target exists
                 os.link(part, self._root / path)
             except FileExistsError:
                 raise AlreadyThereError(f"{path} is there", position=path) from None
@@ -101,11 +101,11 @@ class LocalDirectory:
             return
         made = [above for above in (self._root, *self._root.parents) if not above.exists()]
         directory.mkdir(parents=True, exist_ok=True)
-        for above in made:  # the root itself is a name in the directory above it
+        for above in made:  # a new root is an entry in its parent directory
             _sync(above.parent)
 
     def _sync_directory(self, path: str) -> None:
-        """Up to the root: a new directory lasts only when the one above it is synced as well."""
+        """Syncs the directories up to the root: a new directory is durable once its parent is synced."""
         directory = (self._root / path).parent
         while True:
             _sync(directory)
@@ -132,5 +132,5 @@ def _asking(path: str) -> Iterator[None]:
         raise StoreError(
             f"{path}: {error.strerror or error}",
             position=path,
-            hint="is the disk full, and may this user write there? the file system must know hard links",
+            hint="is the disk full, and may this user write there? the file system must support hard links",
         ) from error

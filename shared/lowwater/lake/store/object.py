@@ -1,7 +1,7 @@
-"""A lake in an object store: S3 and its like, GCS, Azure. `obstore` speaks to all of them.
+"""A lake in an object store, through `obstore`: S3 and compatible stores, GCS, Azure.
 
-A store is shipped to Spark's workers: it pickles as its config, which holds references and no secret, and connects
-where it is first used. `obstore` does not survive a fork, so nothing is connected before that.
+A store is sent to Spark's workers: it is pickled as its config, which has references and no secrets, and connects at
+its first use. `obstore` does not survive a fork, so there is no connection before that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lowwater.runtime.secrets import resolve
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Connection
 
-#: options of the HTTP client; all others are the store's own
+#: options of the HTTP client; all other options are for the store
 _CLIENT_OPTIONS = {
     "allow_http",
     "allow_invalid_certificates",
@@ -45,14 +45,14 @@ _CLIENT_OPTIONS = {
     "timeout",
     "user_agent",
 }
-#: `timeout` is of one request with its answer: a part of a file, on a slow line
+#: `timeout` is for one request with its response, such as a part of a file over a slow connection
 _CLIENT_DEFAULTS = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "120s"}
 _RETRIES_MAX = 6
 _RETRY_SECONDS_MAX = 60
-#: S3 takes at most 10,000 parts: 80 GB a file. With four on their way, 32 MB are in memory
+#: S3 allows at most 10,000 parts: 80 GB per file. With four parallel requests, 32 MB are in memory
 _PART_BYTES = 8 * MEBIBYTE
 _PARTS_AT_ONCE = 4
-#: what a small read fetches, so that its neighbours need no request of their own
+#: minimum size of a read, so that adjacent small reads need no further requests
 _READ_AHEAD_BYTES = MEBIBYTE
 
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
@@ -93,15 +93,15 @@ class ObjectStore:
             try:
                 obstore.put(self._connected(), path, data, mode="create", use_multipart=False)
             except (AlreadyExistsError, PreconditionError, NotModifiedError):
-                # S3 also says "conflict" of two that come at once, before one of them has won. And what is there
-                # may be our own: a request that was answered by silence is sent again.
+                # S3 also answers "conflict" to two concurrent requests before one of them has succeeded. And an
+                # existing object may be our own: a request without a response is sent again.
                 try:
                     obstore.head(self._connected(), path)
                 except FileNotFoundError:
                     raise StoreError(
-                        f"{path}: the store refused to create it, though it is not there",
+                        f"{path}: the store refused to create it, although it does not exist",
                         position=path,
-                        hint="another writer is at it: ask again",
+                        hint="another writer is creating it: try again",
                     ) from None
                 raise AlreadyThereError(f"{path} is there", position=path) from None
 
@@ -169,7 +169,7 @@ def _connect(config: LakeConfig) -> Connection:
             retry_config={"max_retries": _RETRIES_MAX, "retry_timeout": timedelta(seconds=_RETRY_SECONDS_MAX)},
         )
     except (BaseError, ValueError, TypeError):
-        # what obstore says may quote a value, and the value may be a secret
+        # the error of obstore may contain a value, which may be a secret
         raise ConfigError(
             f"the lake {config.uri} cannot be opened with the options {', '.join(sorted(filled)) or '(none)'}",
             hint="the URI is s3://bucket/prefix, gs://… or az://…; the options are those of obstore's stores",
@@ -178,8 +178,8 @@ def _connect(config: LakeConfig) -> Connection:
 
 @contextmanager
 def _asking(path: str) -> Iterator[None]:
-    """Makes obstore's errors ours. Theirs hold addresses and signed headers, which may be secrets: only what the
-    server answered is kept of them.
+    """Converts errors of obstore. They contain addresses and signed headers, which may be secrets: only the status and
+    the error code of the response are retained.
     """
     from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
@@ -188,7 +188,7 @@ def _asking(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if _NO_BUCKET.search(str(error)):
             raise StoreError(
-                f"{path}: the bucket does not exist", position=path, hint="create it, or mend the lake's `uri`"
+                f"{path}: the bucket does not exist", position=path, hint="create it, or fix the lake's `uri`"
             ) from None
         raise NotThereError(f"{path} is not there", position=path) from None
     except (PermissionDeniedError, UnauthenticatedError) as error:
@@ -196,13 +196,13 @@ def _asking(path: str) -> Iterator[None]:
             f"{path}: the store refused: {_answer(error)}",
             position=path,
             hint="check the keys in the lake's `options`; they must be allowed to read, write and list "
-            "(a store that may not be listed answers so for what is not there, too)",
+            "(without permission to list, a store gives this error also for objects that do not exist)",
         ) from None
     except (BaseError, OSError, ValueError) as error:
         raise StoreError(
-            f"{path}: the store gave no answer, or not a known one: {_answer(error)}",
+            f"{path}: the store gave no answer, or an unknown one: {_answer(error)}",
             position=path,
-            hint="can the endpoint in the lake's `options` be reached? what was asked for may still have happened",
+            hint="can the endpoint in the lake's `options` be reached? the request may have been executed nevertheless",
         ) from None
 
 
@@ -215,7 +215,7 @@ def _answer(error: Exception) -> str:
 
 
 class _Ranges(io.RawIOBase):
-    """One object, read by ranges."""
+    """An object as a file, read with range requests."""
 
     def __init__(self, connection: Connection, path: str, size: int) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ class _Ranges(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if start + offset < 0:
-            raise ValueError(f"{self._path}: a place before its beginning")
+            raise ValueError(f"{self._path}: seek before its beginning")
         self._at = start + offset
         return self._at
 

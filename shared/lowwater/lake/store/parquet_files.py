@@ -1,4 +1,4 @@
-"""A lake's Parquet files as Arrow batches, whatever store they lie in."""
+"""Reads a lake's Parquet files as Arrow batches, from any store."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from lowwater.lake.chain.manifest import File, Layer
 from lowwater.lake.store.base import Store
 
 BATCH_ROWS = 65_536
-#: of an object store: so many files are fetched ahead, if they are not larger than this
+#: of an object store: number of files to prefetch, and their maximum size
 FILES_AHEAD, FETCHED_BYTES_MAX = 4, 8 << 20
 
 
 class Opener(Protocol):
-    """All that reading needs of a store."""
+    """The part of a store that is needed for reading."""
 
     def open(self, path: str) -> BinaryIO: ...
 
 
 def damaged(path: str, what: str) -> LakeDamagedError:
     return LakeDamagedError(
-        f"{path}: the ledger names it, and {what}",
+        f"{path}: it is in the ledger, but {what}",
         position=path,
-        hint="a view that is older than the lake's grace must `refresh`; else `lowwater lake verify` lists all damage",
+        hint="a view older than `grace_hours` of the lake needs `refresh`; `lowwater lake verify` lists all damage",
     )
 
 
@@ -48,7 +48,7 @@ def open_parquet(store: Opener, file: File) -> Iterator[pq.ParquetFile]:
 
 
 def _groups_between(parquet: pq.ParquetFile, after: int, to: int) -> list[int]:
-    """Row groups that may hold changes with after < gsn ≤ to; all of them where the file keeps no statistics."""
+    """Row groups that may have changes with after < gsn ≤ to; all of them if the file has no statistics."""
     meta = parquet.metadata
     place = next(i for i in range(meta.num_columns) if meta.schema.column(i).path == "_gsn")
     found = []
@@ -62,7 +62,7 @@ def _groups_between(parquet: pq.ParquetFile, after: int, to: int) -> list[int]:
 def change_batches(
     store: Store, file: File, columns: Sequence[str], after: int, to: int, rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """The file's own columns, of changes with after < gsn ≤ to. `columns` must have `_gsn`."""
+    """Columns of a file, of the changes with after < gsn ≤ to. `columns` must include `_gsn`."""
     whole = file.gsn_min > after and file.gsn_max <= to
     with open_parquet(store, file) as parquet:
         groups = None if whole else _groups_between(parquet, after, to)
@@ -75,7 +75,7 @@ def change_batches(
 
 
 def row_batches(store: Opener, file: File, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """All rows of the file, in its own order of columns."""
+    """Columns of all rows of a file, in the file's column order."""
     with open_parquet(store, file) as parquet:
         if columns:
             yield from parquet.iter_batches(BATCH_ROWS, columns=list(columns))
@@ -86,10 +86,10 @@ def row_batches(store: Opener, file: File, columns: Sequence[str]) -> Iterator[p
 
 
 def last_gsn_at_or_below(store: Store, files: Sequence[File], major: int, minor: int, after: int = 0) -> int:
-    """The last gsn of a table whose order is at or below this one, of those above `after`; that one for none.
+    """The last gsn above `after` at which the table has an order at or below this one; `after` if there is none.
 
-    Order and gsn grow together inside a generation of a source, so the files are looked at from the newest, and only
-    as far as the first find.
+    Within a generation of a source, orders increase with the gsn, so the files are read from the newest to the first
+    match.
     """
     found = after
     for file in sorted(files, key=lambda f: -f.gsn_max):
@@ -105,13 +105,13 @@ def last_gsn_at_or_below(store: Store, files: Sequence[File], major: int, minor:
                 last = pc.max(rows.column("_gsn").filter(below)).as_py()
                 if last is not None:
                     found = max(found, last)
-                    if file.layer is Layer.STREAM:  # the others are not sorted by gsn
+                    if file.layer is Layer.STREAM:  # files of other layers are not sorted by gsn
                         break
     return found
 
 
 def first_gsn_later_than(store: Store, files: Sequence[File], after: int, to: int, time_us: int) -> int | None:
-    """The first gsn in (after, to] whose transaction committed after that time."""
+    """The first gsn in (after, to] whose transaction committed after this time."""
     found: int | None = None
     limit = pa.scalar(time_us, pa.timestamp("us", tz="UTC"))
     for file in files:
@@ -127,10 +127,10 @@ def _u64(value: int) -> pa.Scalar:
 
 
 class StoredFiles:
-    """Some columns of files of one schema, as a stream that DuckDB can read again and again: for object stores.
+    """Columns of files with one schema, as an Arrow stream that DuckDB can read repeatedly. For object stores.
 
-    Arrow's own dataset will not do: it starts its scan with Python's lock in hand, and waits there for threads which
-    wait for that lock, because they read through Python. Here one file is read after the other, small ones ahead.
+    An Arrow dataset would deadlock: it starts its scan while it holds the GIL, and waits for threads that need the GIL
+    to read through Python. Here the files are read one after the other, and small ones are prefetched.
     """
 
     def __init__(self, store: Store, files: Sequence[File], schema: pa.Schema) -> None:
@@ -154,7 +154,7 @@ class StoredFiles:
                     yield batch if batch.schema.equals(self._schema) else batch.cast(self._schema)
 
     def _fetch(self, file: File) -> bytes | None:
-        """The whole of a small file; of a large one only what is asked for is read, when it is asked for."""
+        """The content of a small file; None for a large one, which is read by ranges later."""
         if file.bytes > FETCHED_BYTES_MAX:
             return None
         try:
@@ -165,7 +165,7 @@ class StoredFiles:
 
 
 class _Fetched:
-    """A store in which every file is the one that is here already."""
+    """An Opener that returns the content of one prefetched file."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
