@@ -60,8 +60,8 @@ class Daemon:
         """Start it in a new session, so that Ctrl-C in this terminal does not stop it."""
         with log.open("ab") as output:
             self._child = subprocess.Popen(
-                # The process writes its own pid before it becomes the program: whoever starts it may be
-                # killed at any instant, and it is still found again.
+                # The shell writes its pid before it executes the program, so that the process is found even if the
+                # command that starts it is killed.
                 ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.pid_file), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
