@@ -59,12 +59,12 @@ class ModesConfig(BaseModel):
     def _fits_its_mode(self) -> Self:
         if self.mode != "incremental":
             if wrong := [name for name in _INCREMENTAL if name in self.model_fields_set]:
-                raise ValueError(f"{', '.join(wrong)}: for mode: incremental only; set that, or take it out")
+                raise ValueError(f"{', '.join(wrong)}: for mode: incremental only; set that mode, or remove them")
             return self
         if missing := [name for name in self.tables if not name.endswith(".*") and name not in self.cursors]:
             raise ValueError(f"no cursor for {missing[0]}: add cursors: {{{missing[0]}: {{primary: …}}}}")
         if unknown := [name for name in self.cursors if not is_wanted(self.tables, name)]:
-            raise ValueError(f"a cursor for {unknown[0]}, which tables do not name: add it there, or take it out here")
+            raise ValueError(f"a cursor for {unknown[0]}, which is not in tables: add it there, or remove the cursor")
         return self
 
     @property

@@ -196,7 +196,7 @@ def test_positions_change_only_of_a_stopped_source_and_a_dry_run_says_what_is_lo
     assert api.problem("PATCH", path, 422, {"threads": wrong})["errors"][0]["field"] == "threads.0.thread"
     assert "LOST" in api.call("DELETE", f"{path}?dry_run=true", 200)["effects"][0]
     done = api.call("PATCH", path, 200, {"threads": places})
-    assert "goes on at" in done["done"]
+    assert "continues at" in done["done"]
     assert [t["resume"] for t in api.get(path)["threads"]] == [t["resume"] for t in before["threads"]]
     api.put(f"/v1/sources/{source}/resume")
     fleet.extractor()

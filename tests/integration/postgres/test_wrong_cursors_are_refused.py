@@ -48,7 +48,7 @@ WRONG_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "no cursor for a table": ({"mode": "incremental"}, "no cursor for public.t: add cursors"),
     "a cursor for no table": (
         {"mode": "incremental", "cursors": {**T, "public.u": {"primary": "id"}}},
-        "a cursor for public.u, which tables do not name",
+        "a cursor for public.u, which is not in tables",
     ),
     "no primary": ({"mode": "incremental", "cursors": {"public.t": {"secondary": "id"}}}, "primary"),
     "an unknown mode": ({"mode": "snapshot"}, "mode"),

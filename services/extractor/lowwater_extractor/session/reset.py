@@ -69,7 +69,7 @@ def move_position(settings: Settings, name: str, places: Mapping[int, tuple[byte
                 hint=f"known: {', '.join(map(str, sorted(known))) or 'none yet: start it first'}",
             )
         publisher.move(places)
-    return f"{name}: " + ", ".join(f"thread {thread} goes on at {mark}" for thread, (_, mark) in places.items())
+    return f"{name}: " + ", ".join(f"thread {thread} continues at {mark}" for thread, (_, mark) in places.items())
 
 
 @contextmanager

@@ -132,7 +132,7 @@ class Copies:
         self._stepped_at = now
         return True
 
-    # -- what is to be copied ----------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------
 
     def request(self, requests: Iterable[CopyRequest]) -> None:
         """Handle the requests of an operator or of a new lake; each request is handled once."""

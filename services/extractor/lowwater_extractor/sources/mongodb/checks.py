@@ -45,7 +45,7 @@ def _checks(config: MongoConfig, source: str, client: Client) -> Iterator[Check]
     except LowwaterError as error:
         yield Check("connection", False, error.what, error.hint or "")
         return
-    yield Check("connection", True, f"{', '.join(config.hosts)} as {config.user or 'nobody'}")
+    yield Check("connection", True, f"{', '.join(config.hosts)} as {config.user or 'anonymous'}")
     is_known = tuple(version[:2]) >= VERSION_MIN and version[0] <= VERSION_MAX
     yield Check("version", is_known, ".".join(map(str, version[:3])), f"supported: MongoDB 6.0 to {VERSION_MAX}.0")
     is_set = "setName" in hello
