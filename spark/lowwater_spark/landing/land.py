@@ -26,7 +26,7 @@ from lowwater.runtime.config import Settings
 from lowwater.runtime.times import now_us
 from lowwater.status import tracing
 from lowwater_spark import metrics
-from lowwater_spark.landing.compiled_tables import ROWS_MIN, CompiledTables
+from lowwater_spark.landing.compiled_tables import CompiledTables
 from lowwater_spark.landing.decode import CONTROL, end_of, largest_value, ordered_rows
 from lowwater_spark.landing.land_task import LandTask, TaskParams, TaskReport
 from lowwater_spark.landing.peek import peek
@@ -152,12 +152,13 @@ class Landing:
         If a landing from here failed before (`is_again`), later values may be too large for the batch size that these
         suggest: then the sizes of all records are measured first.
         """
+        ids: list[int] = []
         if values:
             self._value_bytes_max = None if is_again else max(map(len, values))
-            ids = {int(schema_id_of(value)) for value in values} - set(self._control_ids.values())
-            self._seen |= dict.fromkeys(ids, 0)
-        # compiled at the start, while nothing waits for it
-        self._compiled.count(dict.fromkeys(self._seen, ROWS_MIN))
+            ids = [int(schema_id_of(value)) for value in values]
+        ids = [id_ for id_ in ids if id_ not in self._control_ids.values()]
+        self._compiled.expect(set(self._seen), ids)
+        self._seen |= dict.fromkeys(ids, 0)
 
     # -- reading -----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Every type of a change, from Avro to Parquet and back, decoded by Spark."""
+"""Every type of a change, from Avro to Parquet and back, decoded by Spark and in Python."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from tests.integration.landing.conftest import NewGroup
 
 from lowwater.codec.table import (
@@ -34,6 +35,7 @@ from lowwater.lake import Lake
 from lowwater.lake.chain.chain import Chain
 from lowwater.lake.schema.columns import TYPE_NOTE
 from lowwater.lake.store.local import LocalDirectory
+from lowwater_spark.landing import compiled_tables
 
 UTC = dt.UTC
 COLUMNS: list[tuple[str, Any, pa.DataType, list[Any]]] = [
@@ -61,7 +63,9 @@ COLUMNS: list[tuple[str, Any, pa.DataType, list[Any]]] = [
 TABLE = TableSchema("src", "S", "all types", 1, tuple(Column(n, t) for n, t, _, _ in COLUMNS), ("i",))
 
 
-def test_every_type_comes_back_as_it_was(new_group: NewGroup) -> None:
+@pytest.mark.parametrize("rows_min", [0, 1 << 40], ids=["decoded by Spark", "decoded in Python"])
+def test_every_type_comes_back_as_it_was(new_group: NewGroup, monkeypatch: pytest.MonkeyPatch, rows_min: int) -> None:
+    monkeypatch.setattr(compiled_tables, "ROWS_MIN", rows_min)
     group = new_group()
     rows = [tuple(values[k] for *_, values in COLUMNS) for k in (0, 1)]
     nulls = (None,) * len(COLUMNS)
@@ -84,3 +88,19 @@ def test_every_type_comes_back_as_it_was(new_group: NewGroup) -> None:
     assert [r["_before"] and tuple(r["_before"].values()) for r in found] == [None, None, *rows]
     assert found[0]["_txid"] == "00000001"
     assert found[0]["_order"] == {"major": 1001, "minor": 1}
+
+
+@pytest.mark.long
+def test_hundreds_of_versions_of_a_wide_table_land_at_once(new_group: NewGroup) -> None:
+    """Compiled all together, they took minutes, and then more memory than there was."""
+    group = new_group()
+    count, width = 300, 60
+    with group.topic as topic:
+        for version in range(1, count + 1):
+            columns = (Column("id", INT64), *(Column(f"c{n}_{version}", STRING) for n in range(width)))
+            table = TableSchema("src", "S", "wide", version, columns, ("id",))
+            topic.transaction((table, "c", None, (version, *(f"{version}" for _ in range(width)))))
+    group.land()
+    found = Lake.open(group.lake).changes("src.S.wide", columns=["id", "c0_7"]).arrow().to_pylist()
+    assert [row["id"] for row in found] == list(range(1, count + 1))
+    assert [row["id"] for row in found if row["c0_7"] is not None] == [7]

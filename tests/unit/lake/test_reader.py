@@ -80,7 +80,7 @@ def test_a_time_is_the_last_gsn_with_nothing_later_at_or_below_it(maker: LakeMak
         wanted = next((n for n, t in enumerate(times) if t > us), len(times))
         assert lake.at(datetime.fromtimestamp(us / 1e6, UTC).replace(microsecond=us % 1_000_000)).gsn == wanted
     assert lake.at("1970-01-01T02:00:00+02:00").gsn == 0
-    with pytest.raises(LakeError, match="has no zone"):
+    with pytest.raises(LakeError, match="has no time zone"):
         lake.at("2026-01-01T00:00:00")
     with pytest.raises(LakeError, match="neither a gsn nor a time"):
         lake.at("yesterday")

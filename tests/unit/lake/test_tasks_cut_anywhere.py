@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tempfile
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -40,6 +42,8 @@ TABLES = {
     10 + n: json.dumps(change_schema(TableSchema("s", "n", f"T{n}", 1, (Column("ID", INT64),), ("ID",))))
     for n in range(2)
 }
+#: this one has too few rows to be compiled: its changes come encoded
+PLAIN = 11
 _U64 = pa.binary()
 _ORDER = pa.struct([("major", _U64), ("minor", _U64)])
 _COMMIT = pa.struct([
@@ -54,17 +58,23 @@ _CHANGE = pa.struct([
 ])  # fmt: skip
 SCHEMA = pa.schema(
     [("offset", pa.int64()), ("key", pa.binary()), ("crc", pa.int64()), ("size", pa.int32()),
-     ("header", pa.binary()), ("Commit", pa.list_(_COMMIT)), ("other", pa.binary()),
-     *((table_column(id_), pa.list_(_CHANGE)) for id_ in TABLES)]
+     ("header", pa.binary()), ("Commit", pa.list_(_COMMIT)), ("other", pa.binary()), ("plain", pa.binary()),
+     *((table_column(id_), pa.list_(_CHANGE)) for id_ in TABLES if id_ != PLAIN)]
 )  # fmt: skip
 
 
 def _record(offset: int, gsn: int, seq: int, id_: int, **column: Any) -> dict[str, Any]:
-    empty = dict.fromkeys(("Commit", "other", *map(table_column, TABLES)))
+    empty = dict.fromkeys(("Commit", "other", "plain", table_column(10)))
     crc = crc32(f"{gsn}.{seq}".encode())
     key = header(SchemaId(9)) + long(gsn) + long(seq)
     own = {"offset": offset, "gsn": gsn, "key": key, "crc": crc, "size": 9, "header": header(SchemaId(id_))}
     return {**own, **empty, **column}
+
+
+def _encoded(change: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(TABLES[PLAIN]), named_schemas={}), change)
+    return out.getvalue()
 
 
 def records(sizes: list[list[int] | None]) -> list[dict[str, Any]]:
@@ -93,6 +103,8 @@ def records(sizes: list[list[int] | None]) -> list[dict[str, Any]]:
                 found.append(_record(offset, gsn, seq, COPIED, other=generic.encode(copied)))
             elif table == OF_STALE:
                 found.append(_record(offset, gsn, seq, STALE, other=generic.encode(Stale(seq, ("n.T0",), "why"))))
+            elif 10 + table == PLAIN:
+                found.append(_record(offset, gsn, seq, PLAIN, plain=_encoded(change)))
             else:
                 found.append(_record(offset, gsn, seq, 10 + table, **{table_column(10 + table): [change]}))
             checksum += found[-1]["crc"]

@@ -91,7 +91,7 @@ def test_all_damage_is_named_at_once(store: Store) -> None:
         "stream/b/2-1.parquet",
         "stream/a/9-0.parquet",
     }
-    assert all("do not remove" in by_path[path].hint for path in rubbish)
+    assert all("do not delete" in by_path[path].hint for path in rubbish)
     assert set(by_path) - rubbish == {
         missing,
         shorter,
@@ -123,7 +123,7 @@ WRONG: dict[str, Callable[[Writer], object]] = {
     "lands offsets": lambda w: w.append(ManifestKind.LAND, from_gsn=w.gsn, from_offset=w.offset + 1),
     "lands gsn": lambda w: w.append(ManifestKind.LAND, from_gsn=w.gsn - 1, from_offset=w.offset),
     "moves offset or gsn": lambda w: w.append(ManifestKind.COPY, landed=Landed(topic="t", offset=1)),
-    "commit time falls": lambda w: w.append(ManifestKind.COPY, commit_ts_us=1),
+    "commit time decreases": lambda w: w.append(ManifestKind.COPY, commit_ts_us=1),
     "was not live": lambda w: w.append(ManifestKind.COMPACT, removed=("stream/a/1-0.parquet",)),
     "has added": lambda w: w.append(ManifestKind.COPY, files=(a_file("stream/b/5-0.parquet", "b", 4, 4),)),
     "no manifest describes": lambda w: w.append(ManifestKind.COPY, files=(a_file("copy/x", "b", 0, 0, schema_id=99),)),
@@ -157,10 +157,10 @@ def test_a_checkpoint_that_says_something_else_than_the_chain() -> None:
             store.objects[path] = data
     damage = found(store)
     assert {d.what for d in damage} == {
-        "the checkpoint has other files than the manifests",
-        "the checkpoint has other tables than the manifests",
-        "the checkpoint has other landed_chunks than the manifests",
-        "the checkpoint has other last_schemas than the manifests",
+        "the checkpoint and the manifests differ in files",
+        "the checkpoint and the manifests differ in tables",
+        "the checkpoint and the manifests differ in landed_chunks",
+        "the checkpoint and the manifests differ in last_schemas",
     }
     assert {d.path for d in damage} == {read_hint(store)[0].path}
 
