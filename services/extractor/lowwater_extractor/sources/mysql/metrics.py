@@ -6,8 +6,8 @@ from prometheus_client import Gauge
 
 from lowwater_extractor.sources.mysql.position import Place, file_number
 
-FILES_BEHIND = Gauge("lowwater_mysql_files_behind", "whole log files that are not read yet", ["source"])
-BYTES_BEHIND = Gauge("lowwater_mysql_bytes_behind", "of the file that is being written", ["source"])
+FILES_BEHIND = Gauge("lowwater_mysql_files_behind", "complete binary log files that are not read yet", ["source"])
+BYTES_BEHIND = Gauge("lowwater_mysql_bytes_behind", "unread bytes of the newest binary log file", ["source"])
 
 
 def show(source: str, end: Place, read: Place) -> None:

@@ -357,7 +357,7 @@ class RelationMaker:
         return sorted(name for name in known if name.partition(".")[0] == namespace and self.is_captured(name))
 
     def truncated(self, table: str, ts_us: int) -> Frame | None:
-        """Return a truncate change with the last published version; None if nothing of the table was published."""
+        """Return a truncate change with the last published version, or the current one; None for an unknown table."""
         if (version := self.seen.get(table)) is not None:
             encoder = self._encoders.encoder(version)
             return encoder.header, encoder.body("t", None, None, ts_us)

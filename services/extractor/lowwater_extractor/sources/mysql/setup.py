@@ -119,7 +119,10 @@ def check_logged(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue)
 
 
 def begin(config: MysqlConfig, source: str, catalogue: DatabaseCatalogue) -> Resume:
-    """Return the position for a capture that starts now. Raises SourceLostError while XA transactions are prepared."""
+    """Return the position for a capture that starts now.
+
+    Raises SourceLostError while XA transactions are prepared, unless `xa_at_start` is leave_out.
+    """
     server = catalogue.server
     gtids = server.uses_gtids(config, source)
     open_ = _prepared(catalogue, source)

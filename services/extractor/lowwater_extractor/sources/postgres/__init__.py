@@ -2,5 +2,5 @@
 
 from collections.abc import Mapping
 
-#: roles of a source kind (tests/conformance) that have a module of another name here, or none, and why
+#: roles of a source kind (tests/conformance) whose module has another name or is missing, and why
 ROLES_ELSEWHERE: Mapping[str, str] = {}

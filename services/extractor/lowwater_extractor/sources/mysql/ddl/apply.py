@@ -24,7 +24,7 @@ class Tables(Protocol):
         ...
 
     def truncated(self, table: str, ts_us: int) -> Frame | None:
-        """Return the truncate change of a table; None if nothing of it was published."""
+        """Return the truncate change of a table; None if the table is unknown, so nothing of it was published."""
         ...
 
 

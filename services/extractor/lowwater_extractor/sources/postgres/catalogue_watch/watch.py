@@ -119,7 +119,7 @@ class Watch:
         changed, self._changed = self._changed, {}
         return changed | self.stale.notes()
 
-    # -- when ----------------------------------------------------------------------------------------------
+    # -- polling -------------------------------------------------------------------------------------------
 
     def poll(self, *, is_waited_for: bool) -> None:
         """Check the digest. Blocks only if it differs. `is_waited_for`: transactions are held back until the answer."""
@@ -179,7 +179,7 @@ class Watch:
         known = self._known[facts.name]
         return known_of(facts, known) != known
 
-    # -- what ----------------------------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------------------
 
     def check(self, *, is_full: bool = False) -> None:
         """Compare tables with their stored facts, and alter the publication to match.
