@@ -43,14 +43,14 @@ def test_it_can_be_read_without_a_database() -> None:
         ({**GOOD, "password": "tiger"}, "holds a secret"),
         ({**GOOD, "tls": {"wallet_password": "tiger"}}, "holds a secret"),
         ({**GOOD, "zone": "Mars/Olympus"}, "time zone"),
-        ({**GOOD, "threads": [1, 1]}, "twice"),
+        ({**GOOD, "threads": [1, 1]}, "duplicate"),
         ({**GOOD, "threads": [0]}, "threads"),
         ({**GOOD, "user": ""}, "user"),
         ({**GOOD, "service": ""}, "belong together"),
         ({**GOOD, "dsn": "db/FREE"}, "not both"),
         ({**GOOD, "logminer": {"window_scns_min": 10, "window_scns_max": 5}}, "window_scns_min"),
-        ({**OFFLINE, "capture": "logminer"}, "logminer asks the database"),
-        ({**OFFLINE, "dictionary": "sql"}, "sql asks the database"),
+        ({**OFFLINE, "capture": "logminer"}, "logminer needs a database connection"),
+        ({**OFFLINE, "dictionary": "sql"}, "sql needs a database connection"),
         ({**OFFLINE, "threads": []}, "must name the redo threads"),
         ({**OFFLINE, "redo": {}}, "must name a directory"),
     ],
@@ -107,9 +107,9 @@ class Told:
 @pytest.mark.parametrize(
     ("message", "error", "hint"),
     [
-        ("ORA-03113: end-of-file on communication channel", SourceLostError, "tried again"),
-        ("DPY-6005: cannot connect to database", SourceLostError, "tried again"),
-        ("ORA-00310: archived log contains sequence 8; sequence 7 required", SourceLostError, "tried again"),
+        ("ORA-03113: end-of-file on communication channel", SourceLostError, "retried"),
+        ("DPY-6005: cannot connect to database", SourceLostError, "retried"),
+        ("ORA-00310: archived log contains sequence 8; sequence 7 required", SourceLostError, "retried"),
         ("ORA-01291: missing log file", LogGapError, "restore"),
         ("ORA-00308: cannot open archived log\nORA-27037: unable to obtain file status", LogGapError, "restore"),
         ("ORA-00368: checksum error in redo log block\nORA-00334: archived log: 'x'", LogCorruptError, "backup"),
@@ -127,5 +127,5 @@ def test_errors_of_the_server_in_words_of_ours(message: str, error: type[SourceE
 
 def test_names_in_sql() -> None:
     assert quoted("ACCOUNTS") == '"ACCOUNTS"'
-    with pytest.raises(SourceError, match="not a name"):
+    with pytest.raises(SourceError, match="not a valid Oracle name"):
         quoted('a" or "b')

@@ -195,7 +195,7 @@ def test_a_table_that_has_changed_since() -> None:
     with pytest.raises(SnapshotGoneError, match="another type"):
         read(database, table)
     stored.columns, stored.key = [NAME], ()
-    with pytest.raises(SnapshotGoneError, match="part of the key"):
+    with pytest.raises(SnapshotGoneError, match="a column of the key"):
         read(database, table)
     stored.columns = []
     with pytest.raises(SnapshotGoneError, match="is gone"):

@@ -124,8 +124,8 @@ def test_every_bit_of_both_header_blocks_counts() -> None:
 @pytest.mark.parametrize(
     ("log", "error", "what"),
     [
-        (MadeLog(sequence=14), LogGapError, "log 15 of thread 1 holds log 14 of thread 1"),
-        (MadeLog(thread=2), LogGapError, "log 15 of thread 1 holds log 15 of thread 2"),
+        (MadeLog(sequence=14), LogGapError, "log 15 of thread 1 contains log 14 of thread 1"),
+        (MadeLog(thread=2), LogGapError, "log 15 of thread 1 contains log 15 of thread 2"),
         (MadeLog(identity=IDENTITY._replace(resetlogs=5)), IncarnationError, "1497016494.5"),
         (MadeLog(identity=IDENTITY._replace(database=5)), IncarnationError, "5.1224959854 (FREE)"),
         (MadeLog(form=Format(version=0x0B200400)), LogUnknownError, "version 11.2.0.4"),

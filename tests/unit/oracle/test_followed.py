@@ -108,7 +108,7 @@ def test_renamed_table_takes_its_object_along() -> None:
     live = SimulatedLive({"BANK.NEW": renamed})
     dictionary = followed(live, table(2))
     found = after(dictionary, "rename t100 to new")
-    assert found.stale == {"BANK.NEW": "RENAME: the name has another object, with other rows"}
+    assert found.stale == {"BANK.NEW": "RENAME: the name belongs to another object, with other rows"}
     assert dictionary.span(3, 100, 50)[0].table == "T100"
     assert dictionary.span(3, 100, 51)[0].table == "NEW"
     assert not dictionary.is_foreign(3, 100, 51)
@@ -132,7 +132,7 @@ def test_column_that_is_dropped_and_added_again_makes_the_table_stale() -> None:
     now = replace(before, columns=(*columns_, hidden))
     live = SimulatedLive({"BANK.T100": now})
     found = after(followed(live, before), "alter table t100 add (c2 number)")
-    assert "made again: C2" in found.stale["BANK.T100"]
+    assert "added again: C2" in found.stale["BANK.T100"]
 
 
 def test_table_that_a_cascade_may_have_emptied_is_stale() -> None:

@@ -103,5 +103,5 @@ def test_a_row_that_was_gone_by_the_commit_has_none() -> None:
 def test_it_needs_a_database() -> None:
     settings: dict[str, Any] = {"tables": ["BANK.*"], "lob_fetch": "at_commit"}
     assert OracleConfig(**settings, host="db", service="FREE", user="u").capture == "redo"
-    with pytest.raises(ValueError, match="at_commit asks the database"):
+    with pytest.raises(ValueError, match="at_commit needs a database connection"):
         OracleConfig(**{**settings, "threads": [1], "redo": {"archive": ["/arch"]}, "dictionary": "/tables.json"})

@@ -152,7 +152,7 @@ class TestSupplementalLogging:
         SupplementalCheck("bank", database, lambda _: [now or table])(table)
 
     def test_table_without_it_is_refused_with_the_statement_that_adds_it(self) -> None:
-        with pytest.raises(StartRefusedError, match=r"BANK\.ACCOUNTS: the log does not name the row") as found:
+        with pytest.raises(StartRefusedError, match=r"BANK\.ACCOUNTS: the log does not identify the row") as found:
             self.check(SimulatedOracle(), ACCOUNTS)
         assert 'ALTER TABLE "BANK"."ACCOUNTS" ADD SUPPLEMENTAL LOG DATA (PRIMARY KEY)' in (found.value.hint or "")
         with pytest.raises(StartRefusedError):

@@ -65,7 +65,7 @@ def test_unusual_literals_are_read_or_refused(text: str, value: object) -> None:
     insert, update = f'insert into "O"."T"("A","B") values ({text},\'1\')', f'update "O"."T" set "A" = {text}'
     if value is None:
         for sql in (insert, update):
-            with pytest.raises(LogUnknownError, match="wanted"):
+            with pytest.raises(LogUnknownError, match="expected"):
                 parse(sql)
         return
     assert parse(insert).values == {"A": value, "B": "1"}

@@ -290,7 +290,7 @@ def test_a_gap_in_the_archive_alone(bench: Bench) -> None:
 def test_a_position_ahead_of_the_database(bench: Bench) -> None:
     bench.put("redo01.log", OPEN.pack([lwn(10)], 10))
     assert bench.reader(16).next() is None
-    with pytest.raises(LogGapError, match="log 17 of thread 1 is looked for, but the database is at 15"):
+    with pytest.raises(LogGapError, match="log 17 of thread 1 is expected, but the database is at 15"):
         bench.reader(17).next()
 
 
@@ -342,8 +342,8 @@ def test_log_of_a_thread_that_the_config_does_not_name_is_refused(bench: Bench, 
 @pytest.mark.parametrize(
     ("log", "error", "what"),
     [
-        (MadeLog(sequence=14), LogGapError, "holds log 14 of thread 1"),
-        (MadeLog(thread=2), LogGapError, "holds log 15 of thread 2"),
+        (MadeLog(sequence=14), LogGapError, "contains log 14 of thread 1"),
+        (MadeLog(thread=2), LogGapError, "contains log 15 of thread 2"),
         (MadeLog(identity=IDENTITY._replace(resetlogs=7)), IncarnationError, "1497016494.7"),
     ],
 )
@@ -403,7 +403,7 @@ def test_it_goes_on_at_any_lwn(bench: Bench) -> None:
 @pytest.mark.parametrize("offset", [512, 1025, 4096 * 512])
 def test_an_offset_that_the_log_does_not_have(bench: Bench, offset: int) -> None:
     bench.put("redo01.log", CLOSED.pack([lwn(10)]))
-    with pytest.raises(LogCorruptError, match=f"offset {offset} is not one of this log's"):
+    with pytest.raises(LogCorruptError, match=f"offset {offset} is not in this log"):
         bench.reader(offset=offset).next()
 
 

@@ -13,7 +13,7 @@ from tests.unit.oracle.plain_vectors import unpack_record, unpack_vectors
 
 from lowwater_extractor.sources.oracle.redo.blocks import Bytes, rows
 from lowwater_extractor.sources.oracle.redo.layout import Format
-from lowwater_extractor.sources.oracle.redo.opcodes import Kind
+from lowwater_extractor.sources.oracle.redo.opcodes import VectorKind
 from lowwater_extractor.sources.oracle.redo.scan import (
     Damage,
     Lwns,
@@ -27,7 +27,7 @@ from lowwater_extractor.sources.oracle.redo.vector_columns import Wanted, pick_v
 FORM = Format()
 ROOM = FORM.payload
 #: every vector is picked
-EVERYTHING = Wanted(np.full(1 << 16, Kind.UNKNOWN, np.uint8), np.ones(1 << 16, np.uint8), 0)
+EVERYTHING = Wanted(np.full(1 << 16, VectorKind.UNKNOWN, np.uint8), np.ones(1 << 16, np.uint8), 0)
 
 
 class Walked:

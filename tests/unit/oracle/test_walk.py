@@ -39,8 +39,8 @@ from lowwater_extractor.sources.oracle.redo._native import vector_filter_fast as
 from lowwater_extractor.sources.oracle.redo.blocks import rows
 from lowwater_extractor.sources.oracle.redo.filter_results import Captured
 from lowwater_extractor.sources.oracle.redo.layout import Format
-from lowwater_extractor.sources.oracle.redo.opcodes import Kind
-from lowwater_extractor.sources.oracle.redo.vector_filter import Sieve
+from lowwater_extractor.sources.oracle.redo.opcodes import VectorKind
+from lowwater_extractor.sources.oracle.redo.vector_filter import VectorFilter
 
 FORMS = [Format(), Format(order=">"), Format(block_size=1024)]
 CAPTURED = Captured.of([(CONTAINER, OBJECT)])
@@ -123,18 +123,18 @@ def walked(walks: Walks, data: bytes, form: Format, captured: Captured = CAPTURE
         records = scan.walk_records(payload, found_lwns[0])
         if isinstance(records, scan.Damage):
             return [records]
-        found = picks.pick_vectors(payload, records, Sieve(captured).wanted)
+        found = picks.pick_vectors(payload, records, VectorFilter(captured).wanted)
         if isinstance(found, scan.Damage):
             return [found]
         return [*(column.tolist() for column in (*records, *found[1:])), *sieved(found, records, captured)]
 
 
-def sieved(found: picks.Picks, records: scan.Records, captured: Captured) -> list[Any]:
+def sieved(found: picks.VectorColumns, records: scan.Records, captured: Captured) -> list[Any]:
     """Events of what was picked; where all is as usual, the same as whole columns give."""
-    of_columns = Sieve(captured)
+    of_columns = VectorFilter(captured)
     of_columns._payload, of_columns.problems = found.payload, []
     expected = of_columns._unusual(found, records)
-    quick = Sieve(captured)._usual(found)
+    quick = VectorFilter(captured)._usual(found)
     if quick is None:
         return [None]
     assert not of_columns.problems
@@ -158,8 +158,8 @@ def test_both_find_the_same(form: Format) -> None:
     assert found == walked(plain(), log(form), form)
     kinds = found[-3]
     assert found[-1] is None, "there is more in it than is usual"
-    assert kinds.count(Kind.BEGIN) == kinds.count(Kind.COMMIT) == 1
-    assert kinds.count(Kind.UNDO) == 3
+    assert kinds.count(VectorKind.BEGIN) == kinds.count(VectorKind.COMMIT) == 1
+    assert kinds.count(VectorKind.UNDO) == 3
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -212,20 +212,28 @@ def test_sizes_that_would_lead_out_of_the_payload(made: Callable[[Format], bytes
 def test_kinds_are_those_of_the_opcodes() -> None:
     _, module, of_picks = plain()
     for kind in (
-        Kind.PASSED,
-        Kind.UNDO,
-        Kind.ROW,
-        Kind.BEGIN,
-        Kind.COMMIT,
-        Kind.UNDONE,
-        Kind.STATE,
-        Kind.SESSION,
-        Kind.DDL,
+        VectorKind.PASSED,
+        VectorKind.UNDO,
+        VectorKind.ROW,
+        VectorKind.BEGIN,
+        VectorKind.COMMIT,
+        VectorKind.UNDONE,
+        VectorKind.STATE,
+        VectorKind.SESSION,
+        VectorKind.DDL,
     ):
         assert getattr(module, f"_{kind.name}") == kind
-    for kind in (Kind.PASSED, Kind.UNDO, Kind.ROW, Kind.BEGIN, Kind.COMMIT, Kind.SESSION, Kind.UNKNOWN):
+    for kind in (
+        VectorKind.PASSED,
+        VectorKind.UNDO,
+        VectorKind.ROW,
+        VectorKind.BEGIN,
+        VectorKind.COMMIT,
+        VectorKind.SESSION,
+        VectorKind.UNKNOWN,
+    ):
         assert getattr(of_picks, f"_{kind.name}") == kind
-    assert np.iinfo(np.uint8).max >= max(Kind)
+    assert np.iinfo(np.uint8).max >= max(VectorKind)
 
 
 def test_numbers_are_those_of_the_format() -> None:

@@ -8,7 +8,7 @@ from lowwater.errors import LogGapError
 from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle.discovery import Log
 from lowwater_extractor.sources.oracle.logminer.session import Reach, choose_logs, oldest_scn, reach
-from lowwater_extractor.sources.oracle.thread_snapshot import Look, Thread
+from lowwater_extractor.sources.oracle.thread_snapshot import Thread, ThreadSnapshot
 
 
 def thread_of(number: int, *, sequence: int, last: int = 0, is_open: bool = True, enabled: int = 0) -> Thread:
@@ -23,13 +23,15 @@ def log_of(thread: int, sequence: int, first: int, next_: int | None, *, online:
 
 def test_how_far_a_window_reaches() -> None:
     one = thread_of(1, sequence=5, last=200)
-    assert reach(Look(300, {1: one}), {}) == Reach(199, 1)
+    assert reach(ThreadSnapshot(300, {1: one}), {}) == Reach(199, 1)
     # what is written last may be a log's first SCN only
-    assert reach(Look(300, {1: one}), {1: 250}) == Reach(249, 1)
+    assert reach(ThreadSnapshot(300, {1: one}), {1: 250}) == Reach(249, 1)
     two = thread_of(2, sequence=5, last=150)
-    assert reach(Look(300, {1: one, 2: two}), {}) == Reach(149, 2)
-    assert reach(Look(300, {1: one, 2: thread_of(2, sequence=5, last=150, is_open=False)}), {}) == Reach(199, 1)
-    assert reach(Look(180, {1: one}), {}) == Reach(180, None)
+    assert reach(ThreadSnapshot(300, {1: one, 2: two}), {}) == Reach(149, 2)
+    assert reach(ThreadSnapshot(300, {1: one, 2: thread_of(2, sequence=5, last=150, is_open=False)}), {}) == Reach(
+        199, 1
+    )
+    assert reach(ThreadSnapshot(180, {1: one}), {}) == Reach(180, None)
 
 
 def none_ended(thread: int, sequence: int) -> int | None:

@@ -1,8 +1,8 @@
-"""What a DDL statement has made of the captured tables, once it has committed: by the dictionary, not only its text.
+"""The effect of a committed DDL statement on the captured tables: by the dictionary, not only by its text.
 
-The text says what was meant; the dictionary, before and after, says which object a name has, and which of its columns.
-Another object under the same name has other rows (DROP and CREATE, a swap of names, an online redefinition), and a
-column that was dropped and added again has lost its values: the log has no changes for either.
+The dictionary before and after the statement shows which object a name belongs to, and which columns it has. Another
+object under the same name has other rows (DROP and CREATE, a swap of names, an online redefinition), and a column that
+was dropped and added again has lost its values: the log contains no row changes for either.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ Wants = Callable[[str, str], bool]
 
 
 class Followed(NamedTuple):
-    """What a DDL statement that has committed did to captured tables."""
+    """The effect of a committed DDL statement on captured tables."""
 
-    #: whose rows are not known any more → why
+    #: tables whose rows are no longer known → why
     stale: dict[str, str]
-    #: those of them whose rows lie in an object that was not captured before
+    #: tables whose rows are in an object that was not captured before
     joined: set[str]
-    #: what the tables are from then on
+    #: the tables' definitions after the statement
     versions: tuple[TableVersion, ...] = ()
 
 
 def captured_names(names: Iterable[Name | None], owners: Sequence[str], wants: Wants) -> set[str]:
-    """`OWNER.TABLE` of the captured tables that these can be; a name without an owner may be any owner's."""
+    """`OWNER.TABLE` of the captured tables that match these names; a name without an owner matches any owner's."""
     found: set[str] = set()
     for name in names:
         if name is not None:
@@ -39,14 +39,14 @@ def captured_names(names: Iterable[Name | None], owners: Sequence[str], wants: W
 
 
 def why_stale(before: TableVersion | None, after: TableVersion | None, statement: Ddl, *, is_new: bool) -> str:
-    """Why the rows of a name are not known any more; empty: they are.
+    """Why the rows of a table are no longer known; empty if they are.
 
-    `is_new`: the object that the name has now was made by this statement, or after the start of capture.
+    `is_new`: the table's current object was created by this statement, or after the start of capture.
     """
     if after is None:
-        # what is gone by its own DROP or RENAME is published as such
+        # a DROP or RENAME of the table itself is published as a change
         is_told = before is None or (statement.effect in (Effect.EMPTIED, Effect.RENAMED) and not statement.cascades)
-        return "" if is_told else f"{statement.verb}: the table is not there any more"
+        return "" if is_told else f"{statement.verb}: the table no longer exists"
     if statement.verb == TRUNCATE_CLUSTER:
         return statement.verb if after.is_clustered else ""
     if statement.effect is Effect.ROWS or (statement.cascades and statement.effect is Effect.EMPTIED):
@@ -54,18 +54,18 @@ def why_stale(before: TableVersion | None, after: TableVersion | None, statement
     if before is None or before.object_id != after.object_id:
         if is_new and statement.effect is Effect.NONE:
             return ""
-        return f"{statement.verb}: the name has another object, with other rows"
+        return f"{statement.verb}: the name belongs to another object, with other rows"
     moved = moved_columns(before, after)
-    return f"{statement.verb}: columns that were dropped and made again: {', '.join(moved)}" if moved else ""
+    return f"{statement.verb}: columns were dropped and added again: {', '.join(moved)}" if moved else ""
 
 
 def moved_columns(before: TableVersion, after: TableVersion) -> list[str]:
-    """Those whose values lie elsewhere in the rows than before: the name is the same, the column is not."""
+    """Columns whose position in the rows has changed: the same name, but a different column."""
     places = {column.name: column.number for column in before.visible}
     kept = [column.name for column in after.visible if places.get(column.name, column.number) != column.number]
     if not kept:
         return []
-    # a rewritten table may number all of its columns again: then their order is the same
+    # a rewritten table may renumber all of its columns: then their order is unchanged
     old = [column.name for column in before.stored if not column.is_hidden]
     new = [column.name for column in after.stored if not column.is_hidden and column.name in places]
     return [] if [name for name in old if name in new] == new else kept

@@ -1,4 +1,4 @@
-"""From a view of the database to the stream of its redo: what every kind that has redo files needs."""
+"""Opens the redo stream of a database. Used by every source kind that reads redo files."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from lowwater_extractor.spill import SpillSpace
 
 @dataclass(frozen=True)
 class RedoOptions:
-    #: what to do about transactions that are open at the start of capture, with the log of their begin gone
+    #: leave out transactions that are open at the start of capture and whose first log is gone; False: refuse to start
     leave_out: bool = False
-    #: rows of open transactions in memory; past this they go to disk
+    #: bytes of rows of open transactions in memory; above this limit rows are spilled to disk
     spill_bytes_max: int = 64 << 20
     spill_directory: Path | None = None
-    #: how much of the logs one poll reads, over all threads
+    #: bytes of log that one poll reads, over all threads
     read_bytes: int = 4 << 20
-    #: how often the database is asked for its threads
+    #: interval between queries for the database's threads
     look_seconds: float = 0.0
-    #: of the database's hosts: times in the log have none
+    #: time zone of the database's hosts: times in the log have no zone
     zone: tzinfo = UTC
 
 
@@ -48,7 +48,10 @@ def redo_stream(
     notes: Callable[[], dict[str, bytes]] = dict,
     stale: StaleTables | None = None,
 ) -> RedoStream:
-    """`captured` is asked again and again; the same object is the same answer."""
+    """Open the stream at `resumes`, or at the start of capture if there are none.
+
+    `captured` is called for each part of the log; it returns the same object as long as the captured set is unchanged.
+    """
     incarnation, look = view.incarnation(), view.look()
     left_out: list[LeftOut] = []
     if resumes:
@@ -86,7 +89,7 @@ def redo_stream(
 
 
 class CapturedObjects:
-    """What a dictionary captures, as it is now: the same object for as long as that is the same."""
+    """The captured objects of a dictionary: the same object until the dictionary's revision changes."""
 
     def __init__(self, dictionary: Dictionary) -> None:
         self._dictionary = dictionary
@@ -101,7 +104,7 @@ class CapturedObjects:
 
 
 def captured_objects(dictionary: Dictionary) -> Captured:
-    """What the dictionary knows; of a live one also all that is younger than it."""
+    """The objects in the dictionary; for a live dictionary also all objects created after it."""
     objects, data = set(), set()
     for version in dictionary:
         objects |= {(version.container, each) for each in version.object_ids}

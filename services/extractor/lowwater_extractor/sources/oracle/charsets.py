@@ -1,4 +1,4 @@
-"""Character sets by Oracle's names."""
+"""Python codecs for Oracle's character sets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import codecs
 
 from lowwater.errors import StartRefusedError
 
-#: characters beyond U+FFFF as two surrogates of three bytes each: Python has no codec for it
+#: UTF-8 with characters above U+FFFF as two surrogates of three bytes each: Python has no codec for it
 CESU8 = "cesu-8"
 
 _CODECS = {
@@ -33,7 +33,7 @@ _CODECS = {
     "ZHT16BIG5": "big5", "ZHT16MSWIN950": "cp950", "ZHT16HKSCS": "big5hkscs",
 }  # fmt: skip
 
-#: an ASCII byte is not always that letter in these
+#: codecs in which a byte below 0x80 is not always the ASCII character
 NOT_ASCII = frozenset({"utf-16-be", "utf-16-le", "cp037", "cp500", "cp1140"})
 
 
@@ -42,7 +42,7 @@ def codec_of(charset: str) -> str:
     name = _CODECS.get(charset.upper())
     if name is None:
         raise StartRefusedError(
-            f"the character set {charset!r} is not known here",
+            f"the character set {charset!r} is not supported",
             hint="capture none of its text columns (columns.drop), or capture by LogMiner, and report the name",
         )
     if name != CESU8:
@@ -51,7 +51,7 @@ def codec_of(charset: str) -> str:
 
 
 def cesu8_decode(raw: bytes, errors: str = "strict") -> str:
-    """Surrogates come one by one; put together they are one character."""
+    """Decode CESU-8: pairs of surrogates become one character."""
     text = raw.decode("utf-8", "surrogatepass") if errors == "strict" else _lenient(raw)
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", errors)
 

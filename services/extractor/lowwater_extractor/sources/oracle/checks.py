@@ -1,4 +1,4 @@
-"""What a database must have before capture can begin, each with the statements that mend it."""
+"""Checks of the requirements for capture, each with the statements that fix a failure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lowwater_extractor.sources.oracle.types import OracleType
 
 VERSION_MIN, VERSION_MAX = (12, 1), (23, 99)
 
-#: a container → a session in that container, the root if it is empty
+#: a container's name → a session in that container; an empty name: in the root
 Connect = Callable[[str], Database]
 
-#: views that are asked, by the names under which they are granted
+#: views that are queried, by the names under which they are granted
 VIEWS = (
     "V_$DATABASE", "V_$DATABASE_INCARNATION", "V_$TRANSPORTABLE_PLATFORM", "V_$THREAD", "V_$LOG", "V_$LOGFILE",
     "V_$ARCHIVED_LOG", "V_$LOG_HISTORY", "GV_$INSTANCE", "GV_$TRANSACTION", "V_$PDBS",
     "GV_$FAST_START_TRANSACTIONS", "CDB_2PC_PENDING",
 )  # fmt: skip
-#: of a PDB, from this version on
+#: needed for a PDB, from this version on
 PDB_VIEWS, PDB_VIEWS_FROM = ("V_$PDB_INCARNATION",), (12, 2)
 LOGMINER_VIEWS = ("V_$LOGMNR_CONTENTS",)
 DICTIONARY_VIEWS = ("DBA_USERS", "DBA_TABLES", "DBA_TAB_PARTITIONS", "DBA_TAB_SUBPARTITIONS", "DBA_LOBS")
@@ -42,7 +42,7 @@ _ARCHIVELOG = "SHUTDOWN IMMEDIATE; STARTUP MOUNT; ALTER DATABASE ARCHIVELOG; ALT
 
 
 def check_source(config: OracleConfig, source: str, connect_to: Connect | None = None) -> list[Check]:
-    """All of them, as far as they can be asked: one that fails does not hide the next."""
+    """Run all checks. A check that fails does not prevent the following ones."""
     if not config.has_database:
         return list(_directories(config))
     open_session = connect_to or (lambda container: connect(config, source, container=container))
@@ -87,7 +87,7 @@ class Checks:
     def _version(self) -> Iterator[Check]:
         text, number = self._asked_version()
         is_known = VERSION_MIN <= number <= VERSION_MAX
-        yield Check("version", is_known, text, "lowwater knows Oracle 12.1 to 23")
+        yield Check("version", is_known, text, "lowwater supports Oracle 12.1 to 23")
 
     def _asked_version(self) -> tuple[str, tuple[int, int]]:
         ((text,),) = self._root.ask(SQL_VERSION)
@@ -198,7 +198,7 @@ class Checks:
         return Check("keys", is_good, what, f"{fix} Or set without_key: row_images" if keyless else "")
 
     def _log_groups(self, tables: list[TableVersion], key: bool, every: bool) -> Check:
-        """The log must name the row of an update: its key, or all columns where there is none."""
+        """The log must identify the row of an update: by its key, or by all columns if the table has no key."""
         lacking = [table for table in tables if not names_rows(table, key=key, every=every)]
         fix = " ".join(f"{table.log_statement()};" for table in lacking)
         what = f"lacking: {_names(lacking)}" if lacking else "every table's key is in the log"
@@ -217,7 +217,7 @@ class Checks:
         return Check("storage", not refused, "; ".join(refused) or "all are heap tables", fix)
 
     def _logged(self, tables: list[TableVersion]) -> Check:
-        """LogMiner shows nothing of rows that were loaded without logging."""
+        """LogMiner does not show rows that were loaded without logging."""
         unlogged = [table for table in tables if table.is_unlogged] if self._config.capture == "logminer" else []
         if unlogged:
             ((forced,),) = self._root.ask(SQL_FORCE_LOGGING)
@@ -227,7 +227,7 @@ class Checks:
         return Check("logging", not unlogged, what, f"{fix} Or ALTER DATABASE FORCE LOGGING;" if unlogged else "")
 
     def _local_times(self, tables: list[TableVersion], zone: str) -> Check:
-        """LogMiner shows such a timestamp in the database's zone, and does not say which: only UTC is certain."""
+        """LogMiner shows a TIMESTAMP WITH LOCAL TIME ZONE in the database's zone without naming it: it must be UTC."""
         local = [t for t in tables if any(c.type == OracleType.TIMESTAMP_LTZ for c in t.columns)]
         is_utc = zone in ("+00:00", "UTC", "GMT", "Etc/UTC")
         is_good = is_utc or not local or self._config.capture == "redo"
@@ -240,7 +240,7 @@ class Checks:
         what = f"denied: {_names(denied)}" if denied else "can be read as of an SCN"
         return Check("copies", not denied, what, _inside(self._config, fix))
 
-    # --- asking
+    # --- queries
 
     def _may(self, sql: str, session: Database | None = None, **binds: object) -> bool:
         try:
@@ -283,7 +283,7 @@ def _directories(config: OracleConfig) -> Iterator[Check]:
 
 
 def _public(view: str) -> str:
-    """V_$LOG is granted, V$LOG is asked."""
+    """The name for queries of a view's name for grants: V$LOG for V_$LOG."""
     return view.replace("V_$", "V$")
 
 

@@ -38,26 +38,26 @@ class Model(BaseModel):
 
 
 class TlsConfig(Model):
-    """Wallets and TLS, as python-oracledb has them."""
+    """Wallet and TLS settings of python-oracledb."""
 
     enabled: bool = Field(default=False, description="connect by tcps")
     wallet_directory: Path | None = Field(default=None, description="with ewallet.pem (thin) or cwallet.sso (thick)")
     wallet_password: Secret = Field(default="", description="a reference such as ${env:WALLET_PASSWORD}")
-    match_name: bool = Field(default=True, description="the server's certificate must carry its name")
-    server_name: str = Field(default="", description="the distinguished name to find there, if it is not the host's")
+    match_name: bool = Field(default=True, description="check the server's name in its certificate")
+    server_name: str = Field(default="", description="the expected distinguished name, if it is not the host's")
 
 
 class RedoConfig(Model):
-    """Where the extractor finds the redo files: for `capture: redo`."""
+    """Where the extractor finds the redo files, for `capture: redo`."""
 
     online: list[Path] = Field(default=[], description="directories with the online logs")
     archive: list[Path] = Field(default=[], description="directories with the archived logs")
     paths: dict[str, Path] = Field(
-        default={}, description="a path's beginning as the server writes it → where that lies here"
+        default={}, description="prefix of a path on the server → the local directory that replaces it"
     )
 
     def local(self, server_path: str) -> Path:
-        """Where a file of the server lies here: the longest beginning counts; without one it is the same path."""
+        """The local path of a file on the server, by the longest matching prefix; the same path if none matches."""
         plain = server_path.replace("\\", "/")
         fitting = [begin for begin in self.paths if _begins(plain, begin.replace("\\", "/").rstrip("/"))]
         if not fitting:
@@ -74,10 +74,10 @@ def _begins(path: str, begin: str) -> bool:
 class LogMinerConfig(Model):
     """For `capture: logminer`."""
 
-    batch_rows: int = Field(default=10_000, ge=1, description="rows that are fetched from the view at once")
-    window_scns_min: int = Field(default=1_000, ge=1, description="the smallest window that a session mines")
-    window_scns_max: int = Field(default=1_000_000, ge=1, description="the largest")
-    look_seconds: float = Field(default=1.0, ge=0, description="at the end of the logs it is looked this often")
+    batch_rows: int = Field(default=10_000, ge=1, description="rows per fetch from V$LOGMNR_CONTENTS")
+    window_scns_min: int = Field(default=1_000, ge=1, description="SCNs in the smallest window that a session mines")
+    window_scns_max: int = Field(default=1_000_000, ge=1, description="SCNs in the largest window")
+    look_seconds: float = Field(default=1.0, ge=0, description="poll interval at the end of the logs")
 
     @model_validator(mode="after")
     def _windows_fit(self) -> Self:
@@ -100,35 +100,35 @@ class OracleConfig(Model):
     password: Secret = Field(default="", description="a reference such as ${env:ORACLE_PASSWORD}")
     tls: TlsConfig = TlsConfig()
     config_directory: Path | None = Field(default=None, description="with tnsnames.ora and sqlnet.ora")
-    mode: Literal["thin", "thick"] = Field(default="thin", description="thick: by Oracle's client libraries")
-    client_directory: Path | None = Field(default=None, description="of those libraries")
+    mode: Literal["thin", "thick"] = Field(default="thin", description="thick: with Oracle's client libraries")
+    client_directory: Path | None = Field(default=None, description="directory of the client libraries")
 
-    pdb: str = Field(default="", description="the container that is captured; empty where there are none")
+    pdb: str = Field(default="", description="the captured PDB; empty if the database is not a container database")
     threads: list[Annotated[int, Field(ge=1)]] = Field(
-        default=[], description="redo threads, where the database cannot be asked; else they are discovered"
+        default=[], description="redo threads, if there is no database connection; else they are discovered"
     )
     redo: RedoConfig = RedoConfig()
     dictionary: Literal["sql"] | Path = Field(
-        default="sql", description="`sql`: asked of the database; or a file that `lowwater` has written"
+        default="sql", description="`sql`: read from the database; or a file that `lowwater` has written"
     )
-    zone: Zone = Field(default="UTC", description="of the database's hosts: redo times have none")
+    zone: Zone = Field(default="UTC", description="time zone of the database's hosts: times in redo have no zone")
     open_at_start: Literal["refuse", "leave_out"] = Field(
-        default="refuse", description="transactions that are open at the start of capture, with their begin gone"
+        default="refuse", description="transactions that are open at the start of capture and whose first log is gone"
     )
     without_key: Literal["refuse", "row_images"] = Field(
         default="refuse", description="tables without a primary key: refuse, or publish them with no key"
     )
     lob_fetch: Literal["never", "at_commit"] = Field(
         default="never",
-        description="LOBs that the log does not carry: `unchanged`, or asked by SQL at the commit's SCN",
+        description="LOBs that are not in the log: `unchanged`, or read by SQL as of the commit's SCN",
     )
     copy_tables: bool = Field(default=True, description="copy the rows that are older than the log")
-    chunk_rows: int = Field(default=500_000, ge=1, description="what a chunk of a copy aims at")
+    chunk_rows: int = Field(default=500_000, ge=1, description="target number of rows of a copy's chunk")
     as_text: list[str] = Field(default=[], description="`OWNER.TABLE.COLUMN`: captured as text, whatever its type")
-    spill_bytes_max: int = Field(default=64 << 20, ge=0, description="of open transactions in memory")
+    spill_bytes_max: int = Field(default=64 << 20, ge=0, description="bytes of open transactions in memory")
     spill_directory: Path | None = None
-    read_bytes: int = Field(default=4 << 20, ge=1, description="how much one poll reads, over all threads")
-    look_seconds: float = Field(default=0.25, ge=0, description="how often the database is asked for its threads")
+    read_bytes: int = Field(default=4 << 20, ge=1, description="bytes that one poll reads, over all threads")
+    look_seconds: float = Field(default=0.25, ge=0, description="interval between queries for the threads")
     logminer: LogMinerConfig = LogMinerConfig()
 
     @model_validator(mode="after")
@@ -140,16 +140,16 @@ class OracleConfig(Model):
         if self.has_database and not self.user and self.mode == "thin":
             raise ValueError("`user` is missing")
         if self.threads and len(set(self.threads)) != len(self.threads):
-            raise ValueError("`threads` names one twice")
+            raise ValueError("`threads` contains a duplicate")
         if not self.has_database:
             self._check_without_database()
         return self
 
     def _check_without_database(self) -> None:
         for is_needed, why in (
-            (self.capture == "logminer", "capture: logminer asks the database"),
-            (self.dictionary == "sql", "dictionary: sql asks the database"),
-            (self.lob_fetch == "at_commit", "lob_fetch: at_commit asks the database"),
+            (self.capture == "logminer", "capture: logminer needs a database connection"),
+            (self.dictionary == "sql", "dictionary: sql needs a database connection"),
+            (self.lob_fetch == "at_commit", "lob_fetch: at_commit needs a database connection"),
             (not self.threads, "without a database `threads` must name the redo threads"),
         ):
             if is_needed:

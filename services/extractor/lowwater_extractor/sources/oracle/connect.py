@@ -1,6 +1,6 @@
-"""Connections, and what the driver says in words of ours. Nothing else imports the driver.
+"""Connections, and the driver's errors converted to `SourceError`. No other module imports the driver.
 
-All SQL of this kind goes through `Database`, so that a test can answer in the place of a server.
+All SQL of this source kind goes through `Database`, so that a test can replace the server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lowwater_extractor.sources.oracle.config import OracleConfig
 
 Rows = list[tuple[Any, ...]]
 
-#: how a session writes dates and numbers, LogMiner's SQL too: `literals.py` reads exactly these
+#: the formats of dates and numbers in a session, also in LogMiner's SQL: `literals.py` parses exactly these
 SESSION_SETTINGS = {
     "NLS_DATE_FORMAT": "SYYYY-MM-DD HH24:MI:SS",
     "NLS_TIMESTAMP_FORMAT": "SYYYY-MM-DD HH24:MI:SS.FF9",
@@ -27,7 +27,7 @@ SESSION_SETTINGS = {
     "TIME_ZONE": "+00:00",
 }
 
-#: a lost server can come back
+#: the server is lost, or not available yet: the operation is retried
 _PASSING = frozenset(
     {
         "ORA-00028", "ORA-00054", "ORA-00060", "ORA-01012", "ORA-01033", "ORA-01034", "ORA-01089", "ORA-01090",
@@ -35,12 +35,12 @@ _PASSING = frozenset(
         "ORA-12516", "ORA-12519", "ORA-12520", "ORA-12521", "ORA-12528", "ORA-12537", "ORA-12541", "ORA-12543",
         "ORA-12547", "ORA-12571", "ORA-25408",
         "DPY-1001", "DPY-4011", "DPY-4024", "DPY-6000", "DPY-6001", "DPY-6003", "DPY-6005", "DPI-1010", "DPI-1080",
-        # a log was switched while it was read: with the next look it is found in the archive
+        # a log was switched while it was read: the next query finds it in the archive
         "ORA-00310", "ORA-00313", "ORA-00314", "ORA-16038",
     }
 )  # fmt: skip
 _GONE = frozenset({"ORA-00308", "ORA-01284", "ORA-01285", "ORA-01291", "ORA-27037", "ORA-15173"})
-#: what was there at an SCN can no longer be told
+#: data as of an SCN can no longer be read
 _OLD = frozenset({"ORA-01466", "ORA-01555", "ORA-08180", "ORA-08181", "ORA-22924", "ORA-30052"})
 _DAMAGED = frozenset({"ORA-00353", "ORA-00354", "ORA-00355", "ORA-00367", "ORA-00368", "ORA-01347", "ORA-01343"})
 _HINTS = {
@@ -50,33 +50,33 @@ _HINTS = {
     "ORA-01045": "GRANT CREATE SESSION TO the user (in a container database: CONTAINER=ALL)",
     "ORA-00942": "a grant is missing: `lowwater source check` names the statement",
     "ORA-01031": "a grant is missing: `lowwater source check` names the statement",
-    "ORA-01555": "what was there at this SCN is no longer known: raise UNDO_RETENTION; lob_fetch: never asks for less",
-    "ORA-08181": "what was there at this SCN is no longer known: raise UNDO_RETENTION",
+    "ORA-01555": "undo of this SCN is no longer retained: raise UNDO_RETENTION; with lob_fetch: never less is queried",
+    "ORA-08181": "undo of this SCN is no longer retained: raise UNDO_RETENTION",
     "ORA-01466": "the table was altered since this SCN",
-    "ORA-65011": "the PDB is not there: check `pdb`",
-    "ORA-01435": "the user is not there in this container",
-    "DPY-3010": "thin mode knows servers from 12.1 on: set `mode: thick`",
-    "DPY-3015": "the user's password verifier is too old for thin mode: set it anew, or set `mode: thick`",
+    "ORA-65011": "the PDB does not exist: check `pdb`",
+    "ORA-01435": "the user does not exist in this container",
+    "DPY-3010": "thin mode supports servers from 12.1 on: set `mode: thick`",
+    "DPY-3015": "the user's password verifier is too old for thin mode: set the password again, or set `mode: thick`",
 }
 
 
 class Database(Protocol):
-    """What is asked of a database, and nothing more."""
+    """The operations that are used on a database connection."""
 
     def ask(self, sql: str, **binds: object) -> Rows:
-        """All rows."""
+        """Run a query and return all rows."""
         ...
 
     def batches(self, sql: str, rows_max: int, **binds: object) -> Iterator[Rows]:
-        """Many rows, some at a time; closing the iterator ends the query."""
+        """Run a query and return its rows in batches; closing the iterator ends the query."""
         ...
 
     def frames(self, sql: str, schema: Any, rows_max: int, **binds: object) -> Iterator[Any]:
-        """Many rows as tables of Arrow with this schema, some at a time."""
+        """Run a query and return its rows in batches, as Arrow tables with this schema."""
         ...
 
     def run(self, sql: str, **binds: object) -> None:
-        """A statement or a block without rows."""
+        """Run a statement or a PL/SQL block that returns no rows."""
         ...
 
     def close(self) -> None: ...
@@ -112,7 +112,7 @@ class OracleDatabase:
                 yield list(rows)
 
     def frames(self, sql: str, schema: Any, rows_max: int, **binds: object) -> Iterator[Any]:
-        # Arrow is for those who copy
+        # imported here because only table copies need Arrow
         import pyarrow as pa
 
         with named_errors(self._source, "query"):
@@ -124,7 +124,7 @@ class OracleDatabase:
             cursor.execute(sql, binds)
 
     def close(self) -> None:
-        # it may be lost already, and then there is nothing to close
+        # the connection may be lost already, and then there is nothing to close
         try:
             self._connection.close()
         except oracledb.Error:
@@ -132,7 +132,7 @@ class OracleDatabase:
 
 
 def _whole_lobs(cursor: oracledb.Cursor, metadata: oracledb.FetchInfo) -> Any:
-    """LOBs come as texts and bytes, not as locators that have to be read one by one."""
+    """Fetch LOBs as text and bytes, not as locators that have to be read one by one."""
     plain = {
         oracledb.DB_TYPE_CLOB: oracledb.DB_TYPE_LONG,
         oracledb.DB_TYPE_NCLOB: oracledb.DB_TYPE_LONG_NVARCHAR,
@@ -146,7 +146,7 @@ def connect(config: OracleConfig, source: str, *, container: str = "") -> Databa
 
 
 def connect_arguments(config: OracleConfig) -> dict[str, Any]:
-    """For the driver only: the secrets are in it."""
+    """The driver's connect arguments. They contain secrets in plain text."""
     if config.mode == "thick":
         directory = config.client_directory
         oracledb.init_oracle_client(lib_dir=str(directory) if directory else None)
@@ -155,7 +155,7 @@ def connect_arguments(config: OracleConfig) -> dict[str, Any]:
         wanted["dsn"] = config.dsn
     else:
         wanted |= {"host": config.host, "port": config.port, "service_name": config.service}
-        # a peer that is gone is noticed
+        # detect a lost peer
         wanted |= {"tcp_connect_timeout": 10.0, "expire_time": 1}
         wanted["protocol"] = "tcps" if config.tls.enabled else "tcp"
     if not config.user:
@@ -176,7 +176,7 @@ def connect_arguments(config: OracleConfig) -> dict[str, Any]:
 def quoted(name: str) -> str:
     """An identifier in SQL text: names cannot be bound."""
     if '"' in name or "\0" in name:
-        raise SourceError(f"{name!r} is not a name that Oracle knows", hint="names have no double quotes")
+        raise SourceError(f"{name!r} is not a valid Oracle name", hint="names cannot contain double quotes")
     return f'"{name}"'
 
 
@@ -192,14 +192,14 @@ def as_source_error(error: oracledb.Error, source: str, what: str) -> SourceErro
     first = error.args[0] if error.args else None
     code = getattr(first, "full_code", "") or ""
     text = f"{what}: {str(getattr(first, 'message', '') or error).strip()}"
-    # one error brings others along: ORA-00308 comes with ORA-27037 behind it
+    # one message can contain several errors: ORA-00308 is followed by ORA-27037
     codes = {code, *(word.rstrip(":") for word in text.split() if word.startswith("ORA-"))}
     if codes & _DAMAGED:
         return LogCorruptError(text, source=source, hint="restore the log from a backup")
     if codes & _OLD:
         return SnapshotGoneError(text, source=source, hint=_HINTS.get(code))
     if codes & _GONE:
-        return LogGapError(text, source=source, hint="restore the log that it names, where the database looks for it")
+        return LogGapError(text, source=source, hint="restore the named log at the path that the database expects")
     if code in _PASSING or (not code and getattr(first, "isrecoverable", False)):
-        return SourceLostError(text, source=source, hint="it is tried again; is the server up?")
+        return SourceLostError(text, source=source, hint="the connection is retried; check that the server is up")
     return SourceError(text, source=source, hint=_HINTS.get(code))

@@ -1,4 +1,4 @@
-"""The database as the capture of its redo sees it: asked over a connection, or only by the files that lie there."""
+"""The two implementations of `RedoView`: over a database connection, and from redo files alone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lowwater_extractor.sources.oracle.discovery import DatabaseLogs, Discovery
 from lowwater_extractor.sources.oracle.position import log_with
 from lowwater_extractor.sources.oracle.redo.file_header import Identity, LogHeader
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories, LogFiles, read_header
-from lowwater_extractor.sources.oracle.thread_snapshot import Look, Start, Thread
+from lowwater_extractor.sources.oracle.thread_snapshot import Start, Thread, ThreadSnapshot
 
-#: of a view that cannot ask for the current SCN: nothing is held back by it
+#: the current SCN of a view that cannot query it: it holds back no mark
 SCN_MAX = (1 << 64) - 1
 
 
@@ -28,18 +28,18 @@ class DatabaseView:
     def incarnation(self) -> str:
         return self._discovery.incarnation()
 
-    def look(self) -> Look:
+    def look(self) -> ThreadSnapshot:
         return self._discovery.look()
 
     def start(self) -> Start:
         return self._discovery.start()
 
 
-class FileView:
-    """Nobody can be asked: the threads are those that the config names, all of them open.
+class LogFileView:
+    """The redo files without a database: the threads are those in the config, and all count as open.
 
-    No thread can be found later, so nothing holds the marks back but the logs. Capture begins with the oldest logs
-    that are there; a transaction that began before them cannot be told, and stops the source when its rows come.
+    Threads are not discovered, so only the logs hold the marks back. Capture begins with the oldest available logs. A
+    transaction that began before them is unknown: the source stops at its first row.
     """
 
     def __init__(self, source: str, threads: Sequence[int], online: Sequence[Path], archive: Sequence[Path]) -> None:
@@ -55,29 +55,29 @@ class FileView:
         if len(databases) != 1:
             where = ", ".join(map(str, directories))
             raise SourceError(
-                f"the directories {where} hold logs of {len(databases) or 'no'} databases: {sorted(databases)}",
+                f"the directories {where} contain logs of {len(databases) or 'no'} databases: {sorted(databases)}",
                 source=self._source,
                 hint="give `redo.online` and `redo.archive` the directories of one database",
             )
-        # its number is a time; its SCN can be below that of the one before, after a restore to before that
+        # RESETLOGS_ID is a time. The resetlogs SCN can be lower than the previous one, after a point-in-time restore
         return max(heads, key=lambda head: head.resetlogs).identity
 
     def incarnation(self) -> str:
         return str(self.identity)
 
-    def look(self) -> Look:
+    def look(self) -> ThreadSnapshot:
         threads = {}
         for number in self._numbers:
             sequence = self.files.current_sequence(number)
             if sequence is None:
                 raise SourceError(
-                    f"no log of thread {number} is there", source=self._source, thread=number, hint="check `threads`"
+                    f"thread {number} has no logs", source=self._source, thread=number, hint="check `threads`"
                 )
             threads[number] = Thread(number, ThreadState.OPEN, True, sequence, 0, 0, "")
-        return Look(SCN_MAX, threads)
+        return ThreadSnapshot(SCN_MAX, threads)
 
     def start(self) -> Start:
         look = self.look()
-        # no log begins below 0: the oldest from which on all are there
+        # no log begins below 0, so this finds the oldest log after which none is missing
         oldest = [log_with(self.files, number, look, -1)[1] for number in look.threads]
         return Start(0, max(oldest) - 1, [])

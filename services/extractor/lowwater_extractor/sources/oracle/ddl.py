@@ -1,7 +1,7 @@
-"""What a DDL statement does to the rows of tables. Pure: a tokenizer, and the first clauses of what counts.
+"""The effect of a DDL statement on the rows of tables: a tokenizer, and a parser of the first clauses. Pure.
 
-Comments, quotes and strings are read as the server reads them. Of a statement that is not understood, but is about a
-table, the effect is `ROWS`: its rows may be others than before, and have to be read again.
+Comments, quotes and strings are tokenized as by the server. A statement on a table that is not understood has the
+effect `ROWS`: the table's rows may have changed, and have to be copied again.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-#: empties all tables of a cluster, and no others
+#: empties all tables of a cluster and no other tables
 TRUNCATE_CLUSTER = "TRUNCATE CLUSTER"
 
 
 class Effect(StrEnum):
-    #: rows stay what they are; the definition may be another
+    #: rows are unchanged; the definition may have changed
     NONE = "none"
-    #: all rows are gone
+    #: all rows are deleted
     EMPTIED = "emptied"
-    #: rows came or went, or may have, without changes in the log
+    #: rows may have been added or removed without changes in the log
     ROWS = "rows"
-    #: all rows are those of `other` from now on
+    #: the rows belong to the name `other` from now on
     RENAMED = "renamed"
 
 
 class Name(NamedTuple):
-    """As the dictionary has it; an owner that the statement leaves out is empty."""
+    """A name as in the data dictionary; the owner is empty if the statement does not give it."""
 
     owner: str
     table: str
@@ -35,20 +35,20 @@ class Name(NamedTuple):
 
 class Ddl(NamedTuple):
     effect: Effect
-    #: its first words, without names and values
+    #: the first keywords, without names and values
     verb: str
-    #: the tables that it names as its own
+    #: the tables that the statement is on
     tables: tuple[Name, ...] = ()
     #: EXCHANGE PARTITION … WITH TABLE, RENAME … TO
     other: Name | None = None
-    #: tables that it does not name are emptied or dropped with it
+    #: the statement also empties or drops tables that it does not name
     cascades: bool = False
     #: DROP USER: all tables of this owner
     owner: str = ""
 
 
 class _Token(NamedTuple):
-    #: w a word, in upper case; q a quoted name; s a string or a number; p one character
+    #: w: a word, in upper case; q: a quoted name; s: a string or a number; p: one other character
     kind: str
     text: str
 
@@ -73,9 +73,9 @@ _BETWEEN = frozenset(
     }
 )  # fmt: skip
 _PARTITIONS = frozenset({"PARTITION", "PARTITIONS", "SUBPARTITION", "SUBPARTITIONS"})
-#: what takes whole partitions away, or puts others in their place
+#: clauses that remove or replace whole partitions
 _PARTITION_ROWS = frozenset({"TRUNCATE", "DROP", "EXCHANGE"})
-#: clauses of ALTER TABLE that leave the rows what they are. With INCLUDING ROWS some of them take rows away
+#: clauses of ALTER TABLE that do not change rows, except that some of them delete rows with INCLUDING ROWS
 _HARMLESS = frozenset(
     {
         "ADD", "DROP", "MODIFY", "MOVE", "SPLIT", "MERGE", "COALESCE", "SHRINK", "SET", "RENAME", "ENABLE", "DISABLE",
@@ -92,7 +92,7 @@ class _Cut(Exception):
 
 
 def parse(text: str) -> Ddl | None:
-    """None: it is about no table, user or tablespace, and cannot touch rows."""
+    """Parse a statement. None: it is not on a table, user, cluster or tablespace, and cannot change rows."""
     try:
         tokens = _tokens(text)
     except _Cut:
@@ -115,7 +115,7 @@ def parse(text: str) -> Ddl | None:
         _, name = _name_at(tokens, at + 1)
         return Ddl(Effect.NONE, "DROP USER", owner=name.table if name else "", cascades=True)
     if (verb, what) in {("DROP", "CLUSTER"), ("DROP", "TABLESPACE")}:
-        # tables are there after it, as they were, or are not there: the dictionary tells
+        # each table is either unchanged or dropped: the dictionary shows which
         return Ddl(Effect.NONE, f"{verb} {what}", cascades=True)
     if (verb, what) == ("TRUNCATE", "CLUSTER"):
         return Ddl(Effect.EMPTIED, TRUNCATE_CLUSTER, cascades=True)
@@ -123,7 +123,7 @@ def parse(text: str) -> Ddl | None:
 
 
 class _Table:
-    """A statement on a table, from behind the word TABLE."""
+    """A statement on a table, from after the word TABLE."""
 
     def __init__(self, verb: str, tokens: list[_Token], at: int) -> None:
         self._verb = verb
@@ -165,7 +165,7 @@ class _Table:
         return tuple(found)
 
     def _outside(self) -> list[str]:
-        """The words of the rest, in order, that stand outside of brackets; a bracket is one word."""
+        """The remaining words outside of parentheses, in order; each parenthesized part is the one word `(`."""
         found, depth = [], 0
         for token in self._tokens[self._at :]:
             if token.kind == "p" and token.text in "()":
@@ -177,7 +177,7 @@ class _Table:
         return found
 
     def _other(self, *words: str) -> Name | None:
-        """The name behind these words."""
+        """The name after these words."""
         wanted = [_w(word) for word in words]
         for at in range(self._at, len(self._tokens) - len(wanted)):
             if self._tokens[at : at + len(wanted)] == wanted:
@@ -192,7 +192,7 @@ class _Table:
             if clause in _PARTITION_ROWS and of in _PARTITIONS:
                 return Ddl(Effect.ROWS, f"{verb} … {clause} {of}", tables, self._other("WITH", "TABLE"))
             if clause == "DROP" and of in ("COLUMN", "(", "UNUSED"):
-                # rows are rewritten without it, by an operation of which only the name is known
+                # the server rewrites rows without the column, by a row operation that is not decoded
                 return Ddl(Effect.ROWS, f"{verb} … DROP COLUMN", tables)
         if any(pair == ("INCLUDING", "ROWS") for pair in itertools.pairwise(rest)):
             return Ddl(Effect.ROWS, f"{verb} … INCLUDING ROWS", tables)
@@ -213,7 +213,7 @@ def _w(word: str) -> _Token:
 
 
 def _name_at(tokens: list[_Token], at: int) -> tuple[int, Name | None]:
-    """A name with or without its owner, and what comes behind it."""
+    """The index after a name with or without its owner, and the name."""
     parts: list[str] = []
     while at < len(tokens) and tokens[at].kind in "wq":
         parts.append(tokens[at].text)
@@ -221,7 +221,7 @@ def _name_at(tokens: list[_Token], at: int) -> tuple[int, Name | None]:
         if at >= len(tokens) or tokens[at] != _Token("p", "."):
             break
         at += 1
-    # a link behind @ is of another database
+    # @ is followed by a database link: the table is in another database
     if not parts or len(parts) > 2 or (at < len(tokens) and tokens[at] == _Token("p", "@")):
         return at, None
     return at, Name(parts[0], parts[1]) if len(parts) == 2 else Name("", parts[0])

@@ -1,23 +1,25 @@
-"""What the database says of itself: its identity, its threads, their logs, and what is open.
+"""Queries the database for its identity, threads, logs and open transactions.
 
-**The order of the questions carries the proof.** The views are not consistent with one another: each is what it was
-when it was asked. So
+**The order of the queries matters.** The views are not consistent with one another: each shows the state at the time
+of its own query. Therefore:
 
-- a `Look` asks for the current SCN first, and for the threads behind it. A thread that the look does not show as open
-  was opened later than that SCN, and opening takes a new one: what it writes lies above `scn`. That is why a closed
-  thread's mark is this SCN, and why no mark goes above it.
-- logs are asked online first, archived last: one that is switched and overwritten in between is then in the first
-  answer, or in the second, or in both; never in neither.
-- at the start of capture the threads are asked first, then the open transactions, then the SCN from which on commits
-  count (`since`). A transaction that commits above `since` was either open when it was asked for, and then its begin is
-  known; or it began later, and then its first record lies behind what its thread had written at the look.
+- A `ThreadSnapshot` queries the current SCN first and the threads after it. A thread that the snapshot does not show as
+  open was opened after that SCN, and opening allocates a new SCN: all its later records are above `scn`. That is why a
+  closed thread's mark is this SCN, and why no mark goes above it.
+- Online logs are queried first, archived logs last: a log that is switched and overwritten in between is in the first
+  result, or in the second, or in both; never in neither.
+- At the start of capture the threads are queried first, then the open transactions, then the SCN above which commits
+  are captured (`since`). A transaction that commits above `since` either was open when open transactions were queried,
+  and then its begin is known; or it began later, and then its first record is after the last record that its thread
+  had written at the snapshot.
 
-**What is open** is in three places. GV$TRANSACTION has what instances have in memory, whatever its status: a prepared
-branch of a distributed transaction, too. One that was prepared when its instance died is in the database's list of
-pending ones, without the SCN of its begin: it may still commit, so it counts as one whose begin is gone. What else a
-dead instance has left can only be rolled back: of that nothing is missed if it is left out, but the rollback must be
-known for what it is. An instance that died and is not recovered yet can still be in none of them: while a thread is
-open without an instance, capture does not begin.
+**Open transactions** are in three views. GV$TRANSACTION has the transactions in the memory of running instances,
+whatever their status, including prepared branches of distributed transactions. A transaction that was prepared when its
+instance died is in CDB_2PC_PENDING, without the SCN of its begin: it may still commit, so it counts as one whose begin
+is gone. All other transactions of a dead instance (GV$FAST_START_TRANSACTIONS) can only be rolled back: leaving them
+out loses nothing, but their xids are needed to recognize the records of the rollback. The transactions of an instance
+that died and is not recovered yet may be in none of the views: while a thread is open without an instance, capture does
+not begin.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefu
 from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database
-from lowwater_extractor.sources.oracle.thread_snapshot import Look, OpenTransaction, Start, Thread, xid_of
+from lowwater_extractor.sources.oracle.thread_snapshot import OpenTransaction, Start, Thread, ThreadSnapshot, xid_of
 
 #: NEXT_CHANGE# of a log that is still written: 2**48 − 1 before 12.2, 2**64 − 1 since
 OPEN_ENDS = frozenset({(1 << 48) - 1, (1 << 64) - 1})
@@ -68,11 +70,11 @@ WHERE RESETLOGS_CHANGE# = :resetlogs AND THREAD# = :thread AND SEQUENCE# = :sequ
 SQL_OPEN = """
 SELECT i.THREAD#, t.XIDUSN, t.XIDSLOT, t.XIDSQN, NVL(t.START_SCN, 0), t.CON_ID
 FROM GV$TRANSACTION t JOIN GV$INSTANCE i ON i.INST_ID = t.INST_ID ORDER BY t.START_SCN"""
-#: distributed ones that nobody has ended: segment.slot.sequence
+#: distributed transactions that are in doubt: segment.slot.sequence
 SQL_IN_DOUBT = "SELECT LOCAL_TRAN_ID, CON_ID FROM CDB_2PC_PENDING WHERE STATE IN ('collecting', 'prepared')"
-#: those that are being rolled back for a dead instance or session
+#: transactions that are being rolled back for a dead instance or session
 SQL_DEAD = "SELECT DISTINCT USN, SLT, SEQ, CON_ID FROM GV$FAST_START_TRANSACTIONS WHERE STATE <> 'RECOVERED'"
-#: a PDB that is plugged in, or made again, has another number; one that went back in time has another incarnation
+#: a PDB that is plugged in or created again has another CON_UID; one that was flashed back has another incarnation
 SQL_PDB = "SELECT CON_UID, CON_ID FROM V$PDBS WHERE NAME = :name"
 SQL_PDB_INCARNATION = """
 SELECT NVL(MAX(INCARNATION_SCN), 0) FROM V$PDB_INCARNATION WHERE STATUS = 'CURRENT' AND CON_ID = :container"""
@@ -92,7 +94,7 @@ class Identity(NamedTuple):
 
     @property
     def incarnation(self) -> str:
-        """DBID and the number of the resetlogs, as the logs' headers have them: another after any RESETLOGS."""
+        """DBID and RESETLOGS_ID, as in the logs' headers: it changes with each RESETLOGS."""
         return f"{self.dbid}.{self.resetlogs_id}"
 
 
@@ -100,16 +102,16 @@ class Log(NamedTuple):
     thread: int
     sequence: int
     first_scn: int
-    #: None: it is still written
+    #: None: the log is still being written
     next_scn: int | None
-    #: as the server writes it
+    #: the path on the server
     path: str
     is_online: bool
     block_size: int
 
 
 class Discovery:
-    """The questions, over one connection to the root."""
+    """The queries, over one connection to the root container."""
 
     def __init__(self, database: Database, config: OracleConfig, source: str) -> None:
         self._database = database
@@ -135,7 +137,10 @@ class Discovery:
         )
 
     def incarnation(self) -> str:
-        """The database's and, in a container database, the PDB's: its rows can be replaced while the log goes on."""
+        """The incarnation of the database and, in a container database, of the PDB.
+
+        A PDB's rows can be replaced (flashback, plug-in) while the database's log continues.
+        """
         found = self.identity().incarnation
         if not self._config.pdb:
             return found
@@ -146,7 +151,7 @@ class Discovery:
         return f"{found}.{int(number)}.{self._pdb_incarnation(int(container))}"
 
     def _pdb_incarnation(self, container: int) -> int:
-        """0 in 12.1, which cannot take a PDB back in time while the others go on."""
+        """The SCN of the PDB's incarnation; 0 in 12.1, which cannot flash back a single PDB."""
         try:
             ((scn,),) = self._database.ask(SQL_PDB_INCARNATION, container=container)
         except SourceLostError:
@@ -165,11 +170,11 @@ class Discovery:
         return SourceError(
             f"there is no PDB {self._config.pdb}",
             source=self._source,
-            hint="connect to the root, and name the PDB as V$PDBS has it",
+            hint="connect to the root, and give the PDB's name as in V$PDBS",
         )
 
     def container(self) -> int:
-        """The number of the captured container: 0 where there are none."""
+        """The CON_ID of the captured container: 0 if the database is not a container database."""
         if not self._config.pdb:
             return 0
         found = self._database.ask(SQL_CONTAINER, name=self._config.pdb)
@@ -177,8 +182,8 @@ class Discovery:
             raise self._no_pdb()
         return int(found[0][0])
 
-    def look(self) -> Look:
-        """The SCN first, the threads behind it: the module's docstring says why."""
+    def look(self) -> ThreadSnapshot:
+        """Query the SCN first and the threads after it: see the module's docstring."""
         scn = self.current_scn()
         threads = {}
         for number, status, enabled, sequence, enabled_scn, last, instance in self._database.ask(SQL_THREADS):
@@ -188,18 +193,18 @@ class Discovery:
                 int(number), state, is_enabled, int(sequence), int(enabled_scn), int(last), instance or ""
             )
         self._check_all_there(threads)
-        return Look(scn, threads)
+        return ThreadSnapshot(scn, threads)
 
     def _check_all_there(self, threads: dict[int, Thread]) -> None:
         named = set(self._config.threads)
         if named and (left := sorted(n for n, thread in threads.items() if thread.is_enabled and n not in named)):
             raise StartRefusedError(
                 f"the database has redo threads {', '.join(map(str, sorted(threads)))}, and `threads` does not name "
-                f"{', '.join(map(str, left))}: what they write would not be captured",
+                f"{', '.join(map(str, left))}: their changes would not be captured",
                 source=self._source,
                 thread=left[0],
-                hint="leave `threads` out, or name all of them. A thread that is down is taken out of the watermark "
-                "by `lowwater thread exclude`, which is recorded",
+                hint="leave `threads` out, or name all of them. To exclude a thread that is down from the watermark, "
+                "use `lowwater thread exclude`, which is recorded",
             )
         missing = named - threads.keys()
         if missing or not threads:
@@ -211,14 +216,14 @@ class Discovery:
             )
 
     def online_logs(self) -> list[Log]:
-        """Each member of each group."""
+        """All members of all groups."""
         return [
             Log(int(thread), int(sequence), int(first), _next(following), member, True, int(block))
             for thread, sequence, first, following, _, member, block in self._database.ask(SQL_ONLINE)
         ]
 
     def archived_logs(self, resetlogs_scn: int, low: int, high: int) -> list[Log]:
-        """Those that hold redo above `low` and at or below `high`."""
+        """The archived logs that contain redo above `low` and at or below `high`."""
         asked = self._database.ask(SQL_ARCHIVED, resetlogs=resetlogs_scn, low=low, high=high)
         return [
             Log(int(thread), int(sequence), int(first), int(following), name, False, int(block))
@@ -226,17 +231,17 @@ class Discovery:
         ]
 
     def archived_names(self, resetlogs_scn: int, thread: int, sequence: int) -> list[str]:
-        """One log's files, by destination."""
+        """The names of one log's files, ordered by destination."""
         asked = self._database.ask(SQL_ARCHIVED_ONE, resetlogs=resetlogs_scn, thread=thread, sequence=sequence)
         return [name for (name,) in asked]
 
     def ended_at(self, resetlogs_scn: int, thread: int, sequence: int) -> int | None:
-        """The SCN at which a log ended, also of one that is gone; None: the database does not remember."""
+        """The SCN at which a log ended, also if its file is gone; None: it is not in V$LOG_HISTORY."""
         found = self._database.ask(SQL_ENDED, resetlogs=resetlogs_scn, thread=thread, sequence=sequence)
         return int(found[0][0]) if found else None
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """Those that may still commit."""
+        """The transactions that may still commit."""
         found = [OpenTransaction(*(int(value or 0) for value in row)) for row in self._database.ask(SQL_OPEN)]
         known = {each.xid for each in found}
         for name, container in self._database.ask(SQL_IN_DOUBT):
@@ -247,7 +252,7 @@ class Discovery:
         return [each for each in found if self._is_ours(each.container)]
 
     def dead_transactions(self) -> list[int]:
-        """The xids of those that can only be rolled back."""
+        """The xids of the transactions that can only be rolled back."""
         asked = self._database.ask(SQL_DEAD)
         found = [tuple(int(value or 0) for value in row) for row in asked]
         return [xid_of(container, usn, slot, seq) for usn, slot, seq, container in found if self._is_ours(container)]
@@ -255,27 +260,27 @@ class Discovery:
     def _is_ours(self, container: int) -> bool:
         return not self._config.pdb or container in (0, self.container())
 
-    def _check_recovered(self, look: Look) -> None:
+    def _check_recovered(self, look: ThreadSnapshot) -> None:
         running = {int(thread) for (thread,) in self._database.ask(SQL_INSTANCES)}
         for number, thread in look.threads.items():
             if thread.state is ThreadState.OPEN and number not in running:
                 raise SourceLostError(
-                    f"thread {number} is open, but its instance is not there: what it has left open is not known yet",
+                    f"thread {number} is open, but its instance is not running: its open transactions are unknown",
                     source=self._source,
                     thread=number,
-                    hint="it is tried again once another instance has recovered it, or it is back. If all instances "
-                    "run, let GV$ views show all of them (PARALLEL_MAX_SERVERS above 0)",
+                    hint="retried until another instance has recovered it, or it runs again. If all instances run, "
+                    "set PARALLEL_MAX_SERVERS above 0, so that GV$ views show all of them",
                 )
 
     def start(self) -> Start:
-        """Where capture has to begin so that every transaction that commits above `since` is whole."""
+        """Where capture has to begin so that every transaction that commits above `since` is complete."""
         look = self.look()
         self._check_recovered(look)
         opened, dead = self.open_transactions(), self.dead_transactions()
         since = self.current_scn()
         written = [thread.last_scn for thread in look.threads.values() if thread.state is ThreadState.OPEN]
         known = [each.start_scn for each in opened if each.start_scn]
-        # a thread that never said what it wrote last (0) proves nothing; its transactions are above the look's SCN
+        # a thread without LAST_REDO_CHANGE# (0) gives no bound; its transactions are above the snapshot's SCN
         first = min([look.scn, *(scn for scn in written if scn), *known])
         dead = [xid for xid in dead if xid not in {each.xid for each in opened}]
         return Start(first, since, opened, dead)
@@ -286,7 +291,7 @@ def _next(scn: int | None) -> int | None:
 
 
 class DatabaseLogs:
-    """A thread's redo files, as the database names them and as they lie here. For the redo reader."""
+    """Finds redo files by the database's views, and maps their paths to local paths. For the redo reader."""
 
     def __init__(self, discovery: Discovery, config: OracleConfig, source: str, resetlogs_scn: int) -> None:
         self._discovery = discovery
@@ -295,7 +300,7 @@ class DatabaseLogs:
         self._resetlogs = resetlogs_scn
 
     def find_online(self, thread: int, sequence: int) -> Path | None:
-        """The first member that can be read here; None: there is none, and the log is read once it is archived."""
+        """The first member that exists locally; None: there is none, and the log is read once it is archived."""
         members = [log for log in self._discovery.online_logs() if (log.thread, log.sequence) == (thread, sequence)]
         paths = [self._config.redo.local(log.path) for log in members]
         return next((path for path in paths if path.exists()), None)
@@ -310,7 +315,7 @@ class DatabaseLogs:
                 source=self._source,
                 thread=thread,
                 position=str(sequence),
-                hint="mount the server's directory, and say where in `redo.paths`",
+                hint="mount the server's directory, and give its local path in `redo.paths`",
             )
         return found
 

@@ -1,4 +1,4 @@
-"""What an Oracle source shows of itself."""
+"""Metrics of an Oracle source."""
 
 from __future__ import annotations
 

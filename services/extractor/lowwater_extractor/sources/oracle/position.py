@@ -1,4 +1,4 @@
-"""Where to read on: what a resume holds, and where a fresh capture begins."""
+"""The position of a redo thread: its saved form, and where a new capture begins."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lowwater.errors import IncarnationError, LogGapError, SourceError, StartRef
 from lowwater_extractor.sources.oracle.redo.file_header import LogHeader
 from lowwater_extractor.sources.oracle.redo.files import LogFiles, read_header
 from lowwater_extractor.sources.oracle.redo.layout import Place
-from lowwater_extractor.sources.oracle.thread_snapshot import Look, OpenTransaction, Start, txid_text
+from lowwater_extractor.sources.oracle.thread_snapshot import OpenTransaction, Start, ThreadSnapshot, txid_text
 
 _FORMAT = 1
-_HINT = "logs of two incarnations are never mixed: begin capture anew"
+_HINT = "logs of two incarnations are never mixed: start capture again"
 
 #: (thread, txid, why)
 LeftOut = tuple[int, str, str]
@@ -20,10 +20,10 @@ LeftOut = tuple[int, str, str]
 
 @dataclass(slots=True)
 class Resume:
-    """One thread's: (sequence, offset, place in the LWN), twice.
+    """The saved position of one thread: two places (sequence, offset, record in the LWN) and the mark.
 
-    `start` is where reading begins again: at or before the first record of all that was open. Up to `read` everything
-    has been processed and handed over, and `mark` is what the thread's log had proved by then.
+    `start` is where reading begins after a restart: at or before the first record of all open transactions. All records
+    before `read` have been processed and their transactions emitted; `mark` is the thread's mark at `read`.
     """
 
     incarnation: str
@@ -32,7 +32,7 @@ class Resume:
     mark: int
     #: the SCN at which capture began
     since: int
-    #: what began below this was over by then; its end may lie in a log that is not read
+    #: transactions that began below this SCN had ended at `since`; their end may be in a log that is not read
     low: int = 0
     #: the transactions that have records in this thread and are open at `read`
     open: list[int] = field(default_factory=list)
@@ -50,14 +50,14 @@ class Resume:
         except ValueError as error:
             raise SourceError(f"the saved resume is not one of a redo thread: {error}") from error
         if number != _FORMAT:
-            raise SourceError(f"the saved resume has format {number}, this version knows {_FORMAT}")
+            raise SourceError(f"the saved resume has format {number}, this version supports {_FORMAT}")
         return cls(incarnation, Place(*start), Place(*read), mark, since, low, opened, left_out)
 
 
 def resumed(
-    source: str, incarnation: str, look: Look, resumes: dict[int, Resume], files: LogFiles
+    source: str, incarnation: str, look: ThreadSnapshot, resumes: dict[int, Resume], files: LogFiles
 ) -> dict[int, Resume]:
-    """The saved resumes, and the beginning of threads that were added since."""
+    """The saved resumes, and resumes for threads that were added since."""
     for number, resume in resumes.items():
         if resume.incarnation != incarnation:
             raise IncarnationError(
@@ -75,8 +75,10 @@ def resumed(
     return {**resumes, **{number: added_thread(source, incarnation, look, number, since, files) for number in added}}
 
 
-def added_thread(source: str, incarnation: str, look: Look, number: int, since: int, files: LogFiles) -> Resume:
-    """A thread that was not there at the last look is read from its first log, with all behind the start of capture."""
+def added_thread(
+    source: str, incarnation: str, look: ThreadSnapshot, number: int, since: int, files: LogFiles
+) -> Resume:
+    """The resume of a thread that was not in the last snapshot: it is read from its first log."""
     enabled = look.threads[number].enabled_scn
     sequence, first_scn = log_with(files, number, look, enabled)
     if first_scn > max(enabled, since):
@@ -92,17 +94,18 @@ def added_thread(source: str, incarnation: str, look: Look, number: int, since: 
 
 
 def fresh(
-    source: str, incarnation: str, look: Look, start: Start, files: LogFiles, *, leave_out: bool
+    source: str, incarnation: str, look: ThreadSnapshot, start: Start, files: LogFiles, *, leave_out: bool
 ) -> tuple[dict[int, Resume], list[LeftOut]]:
-    """Capture begins now: each thread is read from the log in which the oldest open transaction began.
+    """The resumes of a new capture: each thread is read from the log in which the oldest open transaction began.
 
-    So each transaction that commits above `start.since` is whole. Returns the resumes and what is left out.
+    So each transaction that commits above `start.since` is complete. Returns the resumes and the transactions that are
+    left out because the log of their begin is gone; raises StartRefusedError if there are any and not `leave_out`.
     """
     logs = {number: log_with(files, number, look, start.first_scn) for number in look.threads}
     gone = {each.xid: each for each in start.open if _is_gone(each, logs)}
     if gone and not leave_out:
         raise _refused(source, min(gone.values(), key=lambda each: each.start_scn), len(gone))
-    # from here on all threads are read, so of what begins here no end is missed
+    # from this SCN on all threads are read, so the end of a transaction that begins at or above it is not missed
     low = min([start.first_scn, max(first_scn for _, first_scn in logs.values())])
     resumes = {}
     for number, (sequence, _) in logs.items():
@@ -113,16 +116,16 @@ def fresh(
 
 
 def _is_gone(each: OpenTransaction, logs: dict[int, tuple[int, int]]) -> bool:
-    """The log of its begin is not there, or where it began is not known."""
+    """Whether the log of its begin is gone, or its begin is unknown."""
     if not each.thread or not each.start_scn:
         return True
     return each.thread in logs and each.start_scn < logs[each.thread][1]
 
 
-def log_with(files: LogFiles, thread: int, look: Look, scn: int) -> tuple[int, int]:
-    """The log in which this SCN lies, or the oldest from which on all are there: sequence and first SCN."""
+def log_with(files: LogFiles, thread: int, look: ThreadSnapshot, scn: int) -> tuple[int, int]:
+    """Sequence and first SCN of the log that contains `scn`, or of the oldest log after which none is missing."""
     sequence = look.threads[thread].sequence
-    # a closed thread whose last log is not there any more begins with its next one, above all that is open now
+    # a closed thread whose last log is gone is read from its next log, which is above all open transactions
     found = (sequence + 1, 0)
     while sequence > 0:
         path = files.find_online(thread, sequence) or files.find_archived(thread, sequence)

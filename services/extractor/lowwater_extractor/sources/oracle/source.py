@@ -21,7 +21,7 @@ from lowwater_extractor.sources.oracle.capture import CapturedObjects, RedoOptio
 from lowwater_extractor.sources.oracle.checks import check_source
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database, connect
-from lowwater_extractor.sources.oracle.database_views import DatabaseView, FileView
+from lowwater_extractor.sources.oracle.database_views import DatabaseView, LogFileView
 from lowwater_extractor.sources.oracle.dictionary import file as dictionary_file
 from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary, TableVersion
 from lowwater_extractor.sources.oracle.dictionary.live_dictionary import FollowedDictionary
@@ -44,7 +44,7 @@ class Oracle:
         self.name = name
         self.config = config
 
-    # -- connections: made when they are needed, and kept --------------------------------------------------
+    # -- connections: opened on first use, and reused ------------------------------------------------------
 
     @cached_property
     def _root(self) -> Database:
@@ -52,7 +52,7 @@ class Oracle:
 
     @cached_property
     def _session(self) -> Database:
-        """In the captured container."""
+        """A connection to the captured container."""
         return connect(self.config, self.name, container=self.config.pdb) if self.config.pdb else self._root
 
     def _forget_connections(self) -> None:
@@ -69,12 +69,12 @@ class Oracle:
     def _view(self) -> RedoView:
         if self.config.has_database:
             return DatabaseView(Discovery(self._root, self.config, self.name), self.config, self.name)
-        return FileView(self.name, self.config.threads, self.config.redo.online, self.config.redo.archive)
+        return LogFileView(self.name, self.config.threads, self.config.redo.online, self.config.redo.archive)
 
     # -- the interface -----------------------------------------------------------------------------------
 
     def incarnation(self) -> str:
-        # with each session of the extractor: what it kept may be a connection that is lost
+        # called first in each session of the extractor: connections of the previous session may be lost
         self._forget_connections()
         return self._view().incarnation()
 
@@ -119,7 +119,7 @@ class Oracle:
         found = self._sql.read(scn)
         if not found:
             raise SourceError(
-                f"no table is there that {', '.join(self.config.tables)} names",
+                f"no table matches {', '.join(self.config.tables)}",
                 source=self.name,
                 hint="tables are OWNER.TABLE or OWNER.*, as the dictionary spells them",
             )
@@ -127,7 +127,7 @@ class Oracle:
         return found
 
     def _refuse(self, table: TableVersion) -> None:
-        """A table that joins, or was altered: is it one that can be captured?"""
+        """Raise StartRefusedError if a table that is new or was altered cannot be captured."""
         self._refuse_keyless([table])
         discovery = Discovery(self._root, self.config, self.name)
         read_now = partial(self._read_now, discovery)
@@ -150,15 +150,15 @@ class Oracle:
         keyless = [table.full_name for table in tables if not table.key]
         if keyless and self.config.without_key == "refuse":
             raise StartRefusedError(
-                f"without a primary key, or a unique one of NOT NULL columns: {', '.join(keyless)}",
+                f"tables without a primary key, or a unique key of NOT NULL columns: {', '.join(keyless)}",
                 source=self.name,
                 hint="add a key; or set without_key: row_images, with ALL columns in the tables' supplemental log",
             )
 
     def _followed(self, notes: Mapping[str, bytes]) -> FollowedDictionary:
-        """What is remembered, and as they are now the tables of which nothing is: they are captured from now on."""
+        """The saved dictionary, with the current definitions of tables that are not in it: captured from now on."""
         found = FollowedDictionary.remembered(self.name, notes, self._sql, self._refuse)
-        # a name that is known may have another object by now: the log, or a look at all names, will tell from when on
+        # a known name may belong to another object by now: the log, or `verify`, determines from which SCN on
         known = {version.full_name for version in found.current()}
         for version in self._versions():
             self._refuse(version)
@@ -169,11 +169,11 @@ class Oracle:
     # -- copies ------------------------------------------------------------------------------------------
 
     def tables_to_copy(self) -> list[TableSchema]:
-        """None where there are only files: they have the log and no rows."""
+        """The captured tables; none if there is no database connection: files contain the log, but not the rows."""
         return self.discover() if self.config.copy_tables and self.config.has_database else []
 
     def filled_columns(self, table: str) -> set[str]:
-        """Rows that are older than such a column have its default without being written."""
+        """Columns with a default that rows older than the column have without being rewritten."""
         if not self.config.has_database:
             return set()
         scn = Discovery(self._root, self.config, self.name).current_scn()
@@ -184,16 +184,16 @@ class Oracle:
         return ScnView(self.config, self.name, tables, self._copy_session(", ".join(tables)))
 
     def read_chunk(self, chunk: Chunk, avro: str, rules: ColumnRules) -> Iterator[Any]:
-        # Arrow is for those who copy
+        # imported here because only table copies need Arrow
         from lowwater_extractor.sources.oracle.snapshot.read import read_chunk
 
         return read_chunk(self._copy_session(chunk.table), self.config, self.name, chunk, avro, rules)
 
     def _copy_session(self, tables: str) -> Database:
-        """One of its own: views and chunks live longer than a session of the stream, or somewhere else."""
+        """A separate connection: views and chunks outlive a session of the stream, or are read in another process."""
         if not self.config.has_database:
             raise SourceError(
-                f"there is no database to copy {tables} from: the source has redo files alone",
+                f"there is no database to copy {tables} from: the source has only redo files",
                 source=self.name,
                 hint="give `dsn`, or `host` and `service`",
             )

@@ -1,24 +1,24 @@
 """The stream of one database's redo: round-robin over the threads, marks, discovery of threads.
 
-**Marks.** A thread's own mark is what its log has proved: the SCN of the LWN that is being read − 1, or a log's
-next SCN − 1. What is handed out is that, but never above the SCN of the last look at the database:
+**Marks.** A thread's mark is proved by its log: the SCN of the LWN that is being read − 1, or a log's next SCN − 1.
+The reported mark is the minimum of that and the SCN of the last thread snapshot (`ThreadSnapshot`):
 
-- Each poll reads the logs first and looks at the database last; a look asks for the current SCN before it asks for the
-  threads. A thread that is not in this look is opened (or added) later than its SCN, and opening takes a new SCN; so
-  its first SCN F is above the look's SCN C. All marks handed out with this look are at or below C ≤ F − 1.
-- The thread enters the marks at F − 1 with the first look that shows it. Up to then the others stood at or below the C
-  of the look before, which is at or below F − 1: they have not passed it.
+- Each poll reads the logs first and takes the snapshot last; a snapshot queries the current SCN before the threads. A
+  thread that is not in the snapshot is opened (or added) after its SCN, and opening allocates a new SCN; so the
+  thread's first SCN F is above the snapshot's SCN C. All marks reported with this snapshot are at or below C ≤ F − 1.
+- The thread is added to the marks at F − 1 with the first snapshot that contains it. Until then the marks of all other
+  threads are at or below the C of the previous snapshot, which is at or below F − 1: they have not passed it.
 
-**A closed thread** stays in the marks. Nothing of it is left to read if a read that began after a look found it closed
-comes to the end of its log; what it may write later lies above every SCN that was current at that look, because
-opening takes a new SCN. Its mark is the SCN of the look that found it closed, which was asked for before its state.
-That SCN itself is covered (nothing is taken off it), because opening goes strictly above it.
+**A closed thread** stays in the marks. It has been read completely if a read that began after a snapshot found it
+closed reaches the end of its log; any later record is above every SCN that was current at that snapshot, because
+opening allocates a new SCN. Its mark is the SCN of the snapshot that found it closed, which was queried before its
+state. That SCN itself is covered (1 is not subtracted), because opening allocates an SCN strictly above it.
 
-**A thread that is open and writes nothing** keeps its mark: it holds the watermark, by name, for as long as it takes.
-Nothing here has a timeout. (The log writer of a living instance writes an LWN every few seconds.)
+**A thread that is open and writes nothing** keeps its mark: it holds back the watermark, and is reported as the thread
+that does. There is no timeout. (The log writer of a running instance writes an LWN every few seconds.)
 
-**Tables that are added** are asked for behind each piece of a log that was read and before it is processed: where that
-is asked of whoever adds them before their first row is written, no row of them is passed over.
+**Added tables.** The set of captured objects is queried after each part of a log is read and before it is processed. If
+a table is added to the set before its first row is written, no row of it is missed.
 """
 
 from __future__ import annotations
@@ -37,40 +37,40 @@ from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.files import LogFiles
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
-from lowwater_extractor.sources.oracle.thread_snapshot import Look
+from lowwater_extractor.sources.oracle.thread_snapshot import ThreadSnapshot
 from lowwater_extractor.sources.oracle.transactions.assembler import Assembler
 from lowwater_extractor.sources.oracle.transactions.assembler_state import ThreadAssembly
 from lowwater_extractor.spill import SpillSpace
 
 
 class Looked(Protocol):
-    """What is asked of the database again and again."""
+    """The part of the database view that the stream polls."""
 
     def incarnation(self) -> str: ...
 
-    def look(self) -> Look: ...
+    def look(self) -> ThreadSnapshot: ...
 
 
-#: (thread, where to begin, what is captured) → its reader
+#: (thread, start position, captured objects) → its reader
 NewReader = Callable[[int, Place, Captured], ThreadReader]
-#: at least this much is read of a thread at once
+#: the least number of bytes that one poll reads of a thread
 _BUDGET_MIN = 4096
 
 
 @dataclass(slots=True)
 class _Thread:
     reader: ThreadReader
-    #: what the reader knows to be captured
+    #: the captured objects that the reader was given last
     captured: Captured
     assembly: ThreadAssembly
-    #: the mark handed out last; it never goes back
+    #: the mark reported last; it never decreases
     mark: Order
     at_end: bool = False
     state: ThreadState = ThreadState.OPEN
 
     @property
     def read(self) -> Place:
-        """All before this place has been processed."""
+        """All records before this position have been processed."""
         return self.assembly.here() if self.assembly.lwn is not None else self.reader.place
 
 
@@ -79,7 +79,7 @@ class RedoStream:
         self,
         source: str,
         database: Looked,
-        look: Look,
+        look: ThreadSnapshot,
         resumes: dict[int, Resume],
         marks: Mapping[int, Order],
         assembler: Assembler,
@@ -124,13 +124,13 @@ class RedoStream:
     def poll(self, held: frozenset[int]) -> Polled:
         out: list[SourceTransaction] = []
         if self._announce:
-            # Capture begins here, or a thread is new. The resumes and marks for that are handed over before any
-            # transaction: without a saved resume a restart would begin later, and skip; and a thread is named
+            # Capture begins here, or a thread is new. The resumes and marks are returned before any transaction:
+            # without a saved resume a restart would begin later and skip transactions, and a thread must be known
             # before its first commit.
             self._announce = False
             return self._polled(out)
-        # a suspended thread may be the one that holds the marks, and wait for one that is held for being
-        # ahead of it: that one is read all the same, else both would wait for ever
+        # A suspended thread may be the one with the lowest mark, and wait for a thread that is held back because it is
+        # ahead of it. That thread is read nevertheless, else both would wait forever.
         awaited = {number for thread in self._threads.values() for number in thread.assembly.awaited}
         numbers = list(self._threads)
         self._turn = (self._turn + 1) % len(numbers)
@@ -154,7 +154,7 @@ class RedoStream:
         return Polled(out, marks, left_out, {**self._notes(), **stale.notes()}, stale.found)
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
-        """Logs before these are no longer needed."""
+        """Logs before these positions are no longer needed."""
         if self._acknowledged is not None:
             self._acknowledged({number: Resume.unpack(data).start.sequence for number, data in resumes.items()})
 
@@ -166,7 +166,7 @@ class RedoStream:
     # --- reading
 
     def _read(self, thread: _Thread, budget: int, out: list[SourceTransaction]) -> None:
-        """At most `budget` bytes and what is left of an LWN; stops where there is nothing more for now."""
+        """Read about `budget` bytes, to the end of the LWN in which they end, or to the end of the available log."""
         assembly, reader, assembler = thread.assembly, thread.reader, self._assembler
         if assembly.lwn is not None and not assembler.go_on(assembly, out):
             return
@@ -190,7 +190,7 @@ class RedoStream:
         assembler.reached(assembly, reader.place)
 
     def _wake(self, out: list[SourceTransaction]) -> bool:
-        """Let suspended threads go on for which the others have been read far enough by now."""
+        """Continue suspended threads for which the other threads have now been read far enough."""
         woken = False
         for thread in self._threads.values():
             assembly = thread.assembly
@@ -219,7 +219,7 @@ class RedoStream:
                 f"the database was {self._incarnation} with threads {sorted(self._threads)}, "
                 f"now it is {incarnation} with threads {sorted(look.threads)}",
                 source=self._source,
-                hint="logs of two incarnations are never mixed: begin capture anew",
+                hint="logs of two incarnations are never mixed: start capture again",
             )
         self._look = look
         for number in look.threads.keys() - self._threads.keys():
@@ -230,7 +230,7 @@ class RedoStream:
         assembly = ThreadAssembly(number, resume.read, resume.since, resume.low, resume.mark, set(resume.open))
         captured = self._captured()
         reader = self._new_reader(number, resume.start, captured)
-        # nothing that committed up to `since` will appear: that is what the start of capture says
+        # no transaction that committed at or below `since` is captured
         self._threads[number] = _Thread(reader, captured, assembly, max(mark, Order.mark(resume.since)))
         self._assembler.threads[number] = assembly
         self._assembler.left_out.update(resume.left_out)

@@ -1,4 +1,4 @@
-"""Does the log say enough of a table? Asked of each one when it is first met, and after each DDL on it."""
+"""Checks that the log identifies the rows of a table. Run when a table is captured first, and after each DDL on it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ _OWN = frozenset({ALL, PRIMARY_KEY, UNIQUE, FOREIGN_KEY})
 
 
 def names_rows(table: TableVersion, *, key: bool, every: bool) -> bool:
-    """Its key is in the log, or all columns where there is none; `key`, `every`: for all tables of the database."""
+    """Whether the log has the table's key, or all columns if it has none.
+
+    `key`, `every`: supplemental logging of the key, or of all columns, is on for the whole database.
+    """
     if every or ALL in table.supplemental:
         return True
     return bool(table.key) and (key or PRIMARY_KEY in table.supplemental)
 
 
 class SupplementalCheck:
-    """Refuses a table whose updates would come without the key.
+    """Refuses a table whose updates would be logged without the key.
 
-    What counts is how the table is now: an operator can add what is missing, and changes from before that are refused
-    one by one if they lack the key. A table with log groups of its own is left to that, too.
+    The table's current definition is decisive: an operator can add the log group, and earlier changes without the key
+    are refused one by one when they are decoded. The latter also holds for tables with user-defined log groups.
     """
 
     def __init__(self, source: str, root: Database, read_now: Callable[[str], Sequence[TableVersion]]) -> None:
@@ -45,7 +48,7 @@ class SupplementalCheck:
         if any(names_rows(version, key=False, every=False) for version in now):
             return
         raise StartRefusedError(
-            f"{table.full_name}: the log does not name the row of an update: its supplemental logging is missing",
+            f"{table.full_name}: the log does not identify the row of an update: supplemental logging is missing",
             source=self._source,
             position=f"SCN {table.from_scn}",
             hint=f"{table.log_statement()}; then resume the source",
@@ -53,15 +56,15 @@ class SupplementalCheck:
 
 
 def refuse_unlogged(source: str, root: Database, table: TableVersion) -> None:
-    """For LogMiner, which shows nothing of a load without logging; the redo itself tells of it."""
+    """Refuse a NOLOGGING table: LogMiner does not show unlogged loads. (The redo itself contains a record of them.)"""
     if not table.is_unlogged:
         return
     ((forced,),) = root.ask(SQL_FORCE_LOGGING)
     if forced != "YES":
         raise StartRefusedError(
-            f"{table.full_name} is NOLOGGING: of what is loaded by direct path LogMiner shows nothing",
+            f"{table.full_name} is NOLOGGING: LogMiner does not show rows that are loaded by direct path",
             source=source,
             position=f"SCN {table.from_scn}",
-            hint=f'ALTER TABLE "{table.owner}"."{table.table}" LOGGING, and of its partitions; or '
+            hint=f'ALTER TABLE "{table.owner}"."{table.table}" LOGGING, also for its partitions; or '
             "ALTER DATABASE FORCE LOGGING; then resume the source",
         )

@@ -1,4 +1,4 @@
-"""What capture has to know of the database, whoever is asked: its threads, what is open, where its logs are."""
+"""What capture reads of a database, from views or from files: its threads, open transactions and logs."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ class Thread(NamedTuple):
     number: int
     state: ThreadState
     is_enabled: bool
-    #: of the log that is written, or was written last
+    #: of the log that is being written, or was written last
     sequence: int
     #: redo of this thread begins here
     enabled_scn: int
-    #: what the log writer wrote last: what it writes from now on has this SCN or a higher one
+    #: the last SCN that the log writer has written: later records have this SCN or a higher one
     last_scn: int
     instance: str
 
 
-class Look(NamedTuple):
-    """The threads, and the SCN that was current before they were asked for."""
+class ThreadSnapshot(NamedTuple):
+    """The threads, and the SCN that was current before they were queried."""
 
     scn: int
     threads: dict[int, Thread]
 
 
 class OpenTransaction(NamedTuple):
-    #: 0: the database does not know
+    #: 0: unknown
     thread: int
     usn: int
     slot: int
     sequence: int
-    #: 0: the database does not know
+    #: 0: unknown
     start_scn: int
     container: int
 
@@ -46,20 +46,20 @@ class OpenTransaction(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where a fresh capture begins."""
+    """Where a new capture begins."""
 
     #: the log is read from here on
     first_scn: int
     #: commits above this are captured
     since: int
-    #: what may still commit
+    #: transactions that may still commit
     open: list[OpenTransaction]
-    #: the xids of what can only be rolled back: nothing of it is captured, wherever it began
+    #: the xids of transactions that can only be rolled back: they are not captured
     dead: Sequence[int] = ()
 
 
 def xid_of(container: int, usn: int, slot: int, sequence: int) -> int:
-    """One number: undo segments are numbered per container."""
+    """The xid as one number. It includes the container, because undo segments are numbered per container."""
     return container << 64 | usn << 48 | slot << 32 | sequence
 
 
@@ -68,24 +68,24 @@ def without_container(xid: int) -> int:
 
 
 def txid_text(xid: int) -> str:
-    """As LogMiner's XID column shows it on little-endian machines: usn, slot and sequence, lowest byte first."""
+    """The text in LogMiner's XID column on little-endian machines: usn, slot and sequence, lowest byte first."""
     usn, slot, sequence = xid >> 48 & 0xFFFF, xid >> 32 & 0xFFFF, xid & 0xFFFF_FFFF
     return (usn.to_bytes(2, "little") + slot.to_bytes(2, "little") + sequence.to_bytes(4, "little")).hex()
 
 
 class RedoView(Protocol):
-    """What capture asks of the database, or of what stands for it."""
+    """The database as redo capture reads it: by queries, by files, or simulated."""
 
-    #: which files there are; their headers must have `identity`
+    #: the redo files; their headers must have `identity`
     files: LogFiles
     identity: Identity
 
     def incarnation(self) -> str: ...
 
-    def look(self) -> Look:
-        """The current SCN, and then the threads."""
+    def look(self) -> ThreadSnapshot:
+        """Read the current SCN, and after it the threads."""
         ...
 
     def start(self) -> Start:
-        """Where capture has to begin so that every transaction that commits above `since` is whole."""
+        """Where capture has to begin so that every transaction that commits above `since` is complete."""
         ...

@@ -14,7 +14,7 @@ from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary
 from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.file_header import Identity
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories, LogFiles
-from lowwater_extractor.sources.oracle.thread_snapshot import Look, OpenTransaction, Start, Thread
+from lowwater_extractor.sources.oracle.thread_snapshot import OpenTransaction, Start, Thread, ThreadSnapshot
 from lowwater_extractor.sources.simulated_rac.layout import Layout
 
 
@@ -49,13 +49,13 @@ class SimulatedView:
         control = self._control()
         return f"{control['database']}.{control['resetlogs']}"
 
-    def look(self) -> Look:
+    def look(self) -> ThreadSnapshot:
         control = self._control()
         threads = {}
         for number, info in control["threads"].items():
             state = ThreadState(info["state"])
             threads[int(number)] = Thread(int(number), state, True, info["sequence"], info["enabled_scn"], 0, "")
-        return Look(int(control["current_scn"]), threads)
+        return ThreadSnapshot(int(control["current_scn"]), threads)
 
     def start(self) -> Start:
         control = self._control()

@@ -1,1 +1,1 @@
-"""Capture by LogMiner: sessions over all threads, the view's rows, and the parser of their SQL."""
+"""Capture with LogMiner: sessions over all threads, the rows of V$LOGMNR_CONTENTS, and the parser of their SQL."""

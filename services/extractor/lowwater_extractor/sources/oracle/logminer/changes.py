@@ -1,4 +1,4 @@
-"""From LogMiner's statements to frames. A change is kept as its text until its transaction has committed."""
+"""Converts LogMiner's statements to frames. A change is stored as SQL text until its transaction has committed."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from lowwater_extractor.sources.oracle.rows.row_decoder import is_logged, withou
 from lowwater_extractor.sources.oracle.rows.values import MISSING
 from lowwater_extractor.sources.oracle.types import OracleColumn
 
-#: about what a frame has more than the statement
+#: about how many bytes more a frame has than the statement
 FRAME_MORE_BYTES = 16
 
-#: op, the table's number, length of the row id, number of columns that the log does not carry
+#: op, the table's number, length of the row id, number of columns that are not in the log
 _HEAD = struct.Struct("<cIBB")
 _NO_ROW = "AAAAAAAAAAAAAAAAAA"
 
 
 class Tables(Protocol):
-    """The dictionary, as far as LogMiner's rows need it."""
+    """The part of the dictionary that LogMiner's rows need."""
 
     def find(self, owner: str, table: str, scn: int) -> TableVersion | None:
         """None: not captured."""
         ...
 
     def is_captured(self, object_number: int) -> bool:
-        """By the number that DATA_OBJ# has: of a table, a partition or a subpartition."""
+        """Whether DATA_OBJ# is that of a captured table, partition or subpartition."""
         ...
 
     def name_of(self, object_number: int) -> tuple[str, str] | None:
-        """The captured table that this object is, by what was known before the newest DDL."""
+        """The captured table with this object, as of the last read of the dictionary."""
         ...
 
     def named(self, names: Iterable[Name | None], statement: Ddl) -> set[str]:
-        """The captured tables that a statement is about."""
+        """The captured tables that a statement affects."""
         ...
 
     def after(self, names: Iterable[str], statement: Ddl, scn: int) -> dict[str, str]:
-        """It has committed at `scn`: tables whose rows are not known any more → why."""
+        """Read the tables again after a statement that committed at `scn`: tables that are stale → why."""
         ...
 
 
@@ -58,7 +58,7 @@ class Kept(NamedTuple):
     op: str
     table: int
     row_id: str
-    #: places in the table's columns: LOBs that were written piece by piece
+    #: indexes of the table's columns: LOBs that were written piece by piece
     missing: tuple[int, ...]
     sql: str
 
@@ -78,46 +78,46 @@ def unpack(raw: bytes) -> Kept:
 
 
 def names_row(row_id: str | None) -> bool:
-    """Index-organized tables have no physical row id, and LogMiner writes one of zeros."""
+    """Whether it is a row id. For index-organized tables LogMiner writes one of zeros."""
     return bool(row_id) and row_id != _NO_ROW
 
 
 @dataclass(slots=True)
 class _Way:
-    """How statements on one table version become frames."""
+    """How statements on one table version are converted to frames."""
 
     table: TableVersion
-    #: under the number of its version
+    #: with its version number
     schema: TableSchema
     encoder: TableEncoder
-    #: column → place in the row, and how its literals are read; None: never in the log
+    #: column → index in the row, and the converter of its literals; None: never in the log
     places: dict[str, tuple[int, Convert | None]]
-    #: columns that are there but are not published: hidden ones
+    #: columns that are not published: hidden ones
     passed: frozenset[str]
-    #: never in the log
+    #: columns that are never in the log
     unreadable: tuple[str, ...]
-    #: places that every change must name: the key's, or without one all that the log can have
+    #: indexes that every change must contain: the key's, or without a key all columns that are logged
     needed: frozenset[int]
 
 
 class ChangeMaker:
-    """Table versions by number, and the frames of kept changes."""
+    """Numbers table versions, and converts stored changes to frames."""
 
     def __init__(self, source: str, tables: Tables, encoders: Encoders, lobs: LobFetch | None = None) -> None:
         self._source = source
         self._tables = tables
         self._encoders = encoders
-        #: None: what the log does not carry is `unchanged`
+        #: None: LOBs that are not in the log are `unchanged`
         self._lobs = lobs
         self._numbers: dict[tuple[TableSchema, tuple[OracleColumn, ...]], int] = {}
         self._known: list[TableVersion] = []
         self._ways: dict[int, _Way] = {}
-        #: each table's last version that a change came for
+        #: each table's last version that had a change
         self.seen: dict[str, TableSchema] = {}
         self._seen_number: dict[str, int] = {}
 
     def number(self, owner: str, table: str, scn: int) -> int | None:
-        """Of the version that stands at `scn`; None: the table is not captured."""
+        """The number of the table's version at `scn`; None: the table is not captured."""
         found = self._tables.find(owner, table, scn)
         if found is None:
             return None
@@ -128,26 +128,26 @@ class ChangeMaker:
         return self._numbers[key]
 
     def meet(self, owner: str, table: str, scn: int) -> None:
-        """It was altered: also where no change comes, rows have a column's default without being written."""
+        """Add the version of an altered table to `seen`: rows get a new column's default without being logged."""
         number = self.number(owner, table, scn)
         if number is not None:
             self._see(number, self._encoders.versioned(self._known[number].schema))
 
     def _see(self, number: int, schema: TableSchema) -> None:
-        """Transactions are framed after the DDL behind them was followed: an older version does not come back."""
+        """Frames may be made after a later DDL was processed: an older version does not replace a newer one."""
         if number >= self._seen_number.get(schema.full_name, 0):
             self._seen_number[schema.full_name] = number
             self.seen[schema.full_name] = schema
 
     def place(self, number: int, column: str) -> int | None:
-        """Of a column in its table; None: it is not published."""
+        """The index of a column in its table; None: it is not published."""
         for at, each in enumerate(self._known[number].schema.columns):
             if each.name == column:
                 return at
         return None
 
     def key_of(self, number: int, named: Named) -> tuple[Literal, ...]:
-        """The key as far as a statement names it: for rows without a row id."""
+        """The key's literals in a statement, None for those that it lacks: identifies rows without a row id."""
         schema = self._known[number].schema
         return tuple(named.get(name) for name in (schema.key or [column.name for column in schema.columns]))
 
@@ -202,7 +202,7 @@ class ChangeMaker:
     def _insert(self, way: _Way, statement: Statement, missing: Sequence[int], ts_us: int, scn: int) -> bytes:
         row, told, lost = self._row(way, statement.values)
         if way.table.key:
-            # without a key a column that is not named is NULL
+            # without a key, a column that is not in the statement is NULL
             self._check_key(way, "an insert", row, told)
         if not missing and not way.unreadable and not lost:
             return way.encoder.insert(row, ts_us)
@@ -221,12 +221,12 @@ class ChangeMaker:
         missing = sorted({*missing, *lost})
         told |= set(missing)
         told -= set(self._fetched(way, after, missing, scn))
-        # what the statement names neither as old nor as new stays as it was, or is not in the log at all
+        # a column that the statement has neither as old nor as new value is unchanged, or not in the log at all
         unchanged = [column.name for place, column in enumerate(way.schema.columns) if place not in told]
         return way.encoder.body("u", before, after, ts_us, unchanged)
 
     def _fetched(self, way: _Way, row: list[Any], missing: Sequence[int], scn: int) -> Sequence[int]:
-        """Put the values of LOBs that the log does not carry into `row`; the places that are still lacking."""
+        """Read LOBs that are not in the log into `row`; return the indexes of those that are still missing."""
         for place in missing:
             row[place] = None
         if not missing or self._lobs is None:
@@ -238,12 +238,12 @@ class ChangeMaker:
         return [place for place in missing if place not in readable]
 
     def _check_key(self, way: _Way, change: str, row: list[Any], told: set[int]) -> None:
-        """A row that the statement does not name would be published as a row of its own, with a null key."""
+        """Refuse a statement without the key: it would be published as another row, with a null key."""
         if not way.needed <= told or (way.table.key and any(row[place] is None for place in way.needed)):
             raise without_key(way.table, change)
 
     def _row(self, way: _Way, named: Named) -> tuple[list[Any], set[int], list[int]]:
-        """The values by the table's columns, the places that the statement names, those it names without a value."""
+        """The values by column, the indexes that the statement has, and those that it has without a value."""
         row: list[Any] = [None] * len(way.schema.columns)
         told: set[int] = set()
         lost: list[int] = []
@@ -274,7 +274,7 @@ class ChangeMaker:
 
 
 class Changes:
-    """A transaction's frames; each iteration makes them anew."""
+    """A transaction's frames; each iteration creates them again."""
 
     __slots__ = ("_maker", "_rows", "_scn", "_ts_us")
 

@@ -1,6 +1,6 @@
-"""V$LOGMNR_CONTENTS: which rows are asked for, what each kind of row means, and whole statements out of pieces.
+"""V$LOGMNR_CONTENTS: the query, the meaning of each operation code, and the joining of statements in several rows.
 
-Each operation is decided here by its number. One that is not named stops the source, if it touches a captured table.
+An operation code that is not listed here stops the source, if it is on a captured table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lowwater_extractor.sources.oracle.thread_snapshot import xid_of
 
 
 class Row(NamedTuple):
-    """One row of the view; the names are the view's, in the order of `COLUMNS`."""
+    """One row of the view, in the order of `COLUMNS`."""
 
     scn: int
     thread: int
@@ -54,9 +54,9 @@ COLUMNS = (
     "STATUS, INFO, SEG_OWNER, TABLE_NAME, DATA_OBJ#, ROW_ID, TIMESTAMP, SQL_REDO, NVL(SRC_CON_ID, 0)"
 )
 
-#: in a row that undoes a change, of a transaction which began before the session's first SCN
+#: the sequence in a row that undoes a change of a transaction which began before the session's first SCN
 SEQUENCE_UNKNOWN = 0xFFFF_FFFF
-#: LogMiner's owner of what its dictionary does not know
+#: LogMiner's owner for objects that are not in its dictionary
 OWNER_UNKNOWN = "UNKNOWN"
 
 
@@ -67,21 +67,21 @@ class Action(Enum):
     COMMIT = auto()
     ROLLBACK = auto()
     DDL = auto()
-    #: names the row and the column that pieces of a LOB or of an XML document belong to
+    #: identifies the row and the column of the following pieces of a LOB or an XML document
     LOCATOR = auto()
-    #: such a piece: the column is known by then
+    #: a piece of a LOB or an XML document, after its LOCATOR
     PIECE = auto()
-    #: cannot matter
+    #: not relevant
     PASS = auto()
     #: redo is missing
     GAP = auto()
-    #: LogMiner itself cannot say what happened
+    #: LogMiner cannot decode the change
     UNSUPPORTED = auto()
 
 
-#: OPERATION_CODE → what is done about it, and why
+#: OPERATION_CODE → the action, and the name or reason
 OPERATIONS: dict[int, tuple[Action, str]] = {
-    0: (Action.PASS, "INTERNAL: the database's own upkeep (space, indexes, cleanout); rows have rows of their own"),
+    0: (Action.PASS, "INTERNAL: internal maintenance (space, indexes, cleanout); row changes have their own rows"),
     1: (Action.CHANGE, "INSERT"),
     2: (Action.CHANGE, "DELETE"),
     3: (Action.CHANGE, "UPDATE"),
@@ -92,8 +92,8 @@ OPERATIONS: dict[int, tuple[Action, str]] = {
     10: (Action.PIECE, "LOB_WRITE"),
     11: (Action.PIECE, "LOB_TRIM"),
     25: (Action.PASS, "SELECT_FOR_UPDATE: a lock, no change"),
-    28: (Action.PIECE, "LOB_ERASE, as the manual numbers it"),
-    29: (Action.PIECE, "LOB_ERASE, as it has been seen"),
+    28: (Action.PIECE, "LOB_ERASE, the code in the manual"),
+    29: (Action.PIECE, "LOB_ERASE, the code in real logs"),
     34: (Action.GAP, "MISSING_SCN"),
     36: (Action.ROLLBACK, "ROLLBACK"),
     68: (Action.LOCATOR, "XML DOC BEGIN"),
@@ -101,7 +101,7 @@ OPERATIONS: dict[int, tuple[Action, str]] = {
     71: (Action.PIECE, "XML DOC END"),
     255: (Action.UNSUPPORTED, "UNSUPPORTED"),
 }
-#: of every transaction, whatever it touches
+#: read for every transaction, whatever it changes
 _ENDS = sorted(n for n, (a, _) in OPERATIONS.items() if a in (Action.BEGIN, Action.COMMIT, Action.ROLLBACK, Action.GAP))
 _PASSED = sorted(n for n, (a, _) in OPERATIONS.items() if a is Action.PASS)
 
@@ -110,15 +110,15 @@ OPS = {1: "c", 2: "d", 3: "u"}
 UNDONE = {"c": "d", "d": "c", "u": "u"}
 
 _RS_ID = re.compile(r"\s*0x([0-9a-fA-F]+)\.([0-9a-fA-F]+)\.([0-9a-fA-F]+)\s*")
-#: a log of 2**28 blocks, a block of 2**12 bytes: more than any that Oracle writes
+#: a log of 2**28 blocks, a block of 2**12 bytes: the maximum sizes in Oracle
 _BLOCK_BITS, _BYTE_BITS = 28, 12
 
 
 def query(owners: Sequence[str], *, container: bool) -> tuple[str, dict[str, str]]:
-    """The rows that can matter, and what is bound beside `low` and `high`.
+    """The query for relevant rows, and its binds apart from `low` and `high`.
 
-    No ORDER BY: the view gives rows in the order of the redo, and the pieces of a statement one behind another.
-    Rows of tables that LogMiner's dictionary does not know come along: they may be captured ones, by object number.
+    No ORDER BY: the view returns rows in redo order, and the pieces of a statement one after the other. Rows of tables
+    that are not in LogMiner's dictionary are included: they may be captured tables, by object number.
     """
     binds = {f"owner{at}": owner for at, owner in enumerate(owners)}
     names = ", ".join(f":{name}" for name in binds)
@@ -137,9 +137,9 @@ def rows_of(raw: Iterable[tuple[Any, ...]]) -> list[Row]:
 
 
 def place_of(row: Row) -> int:
-    """Where in the thread's redo: log, block and byte as one number that compares, never 0.
+    """The position in the thread's redo: log, block and byte as one number that orders rows; never 0.
 
-    RS_ID is the address of the redo record; a commit has a record of its own, so no two share one.
+    RS_ID is the address of the redo record; every commit has its own record, so positions of commits are unique.
     """
     found = _RS_ID.fullmatch(row.rs_id)
     if found is None:
@@ -151,11 +151,11 @@ def place_of(row: Row) -> int:
 
 
 def action_of(row: Row) -> Action:
-    """What to do about a row of a captured table, or of none."""
+    """The action for a row of a captured table, or of no table. Raises if it cannot be processed."""
     known = OPERATIONS.get(row.operation)
     if known is None:
         raise LogUnknownError(
-            f"LogMiner's operation {row.operation} on {row.owner}.{row.table}: not known here",
+            f"LogMiner's operation {row.operation} on {row.owner}.{row.table} is unknown",
             thread=row.thread,
             position=row.position(),
             hint="report it with the database's version; the transaction can be skipped by name",
@@ -163,14 +163,14 @@ def action_of(row: Row) -> Action:
     action, name = known
     if action is Action.GAP:
         raise LogGapError(
-            f"LogMiner says that redo is missing ({name}): {row.info or 'it does not say why'}",
+            f"LogMiner reports missing redo ({name}): {row.info or 'no reason given'}",
             thread=row.thread,
             position=row.position(),
             hint="a log is damaged or gone: restore it, and resume the source",
         )
     if action is Action.UNSUPPORTED or (row.status and action is Action.CHANGE):
         raise LogUnknownError(
-            f"LogMiner cannot say what happened to {row.owner}.{row.table} "
+            f"LogMiner cannot decode a change of {row.owner}.{row.table} "
             f"({name}, STATUS {row.status}): {row.info or 'no reason given'}",
             thread=row.thread,
             position=row.position(),
@@ -180,7 +180,7 @@ def action_of(row: Row) -> Action:
 
 
 class Joiner:
-    """Whole rows out of rows whose SQL goes on in the next one (CSF = 1). Batches may cut anywhere."""
+    """Joins rows whose SQL continues in the next row (CSF = 1). A batch may end between any two rows."""
 
     def __init__(self) -> None:
         self._first: Row | None = None
@@ -201,7 +201,7 @@ class Joiner:
                 continue
             if (row.rs_id, row.ssn, row.thread, row.scn) != (first.rs_id, first.ssn, first.thread, first.scn):
                 raise LogCorruptError(
-                    "a statement goes on (CSF = 1), but the next row is another's",
+                    "a statement continues (CSF = 1), but the next row belongs to another statement",
                     thread=first.thread,
                     position=first.position(),
                 )

@@ -1,8 +1,8 @@
-"""Literals of LogMiner's SQL to the values that the column is published with.
+"""Converts literals of LogMiner's SQL to published values.
 
-The session's formats are set by us (`connect.SESSION_SETTINGS`), so there is one way in which a date is written. All
-but text goes through the column's own bytes and their decoder: a value that came by LogMiner is the same, digit by
-digit, as one that was read from the redo files.
+The session's formats are fixed (`connect.SESSION_SETTINGS`), so each date has one form. All literals but text are
+converted to the column's stored bytes and decoded from these: a value captured with LogMiner is identical, digit by
+digit, to one read from redo files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lowwater_extractor.sources.oracle.types import (
 
 Convert = Callable[[Literal], Any]
 
-#: what a literal that does not fit can raise
+#: raised for a literal that does not fit its column
 _ERRORS = (ValueError, TypeError, ArithmeticError, LookupError, struct.error, CodecError, InvalidOperation)
 
 _FORMAT = re.compile(r"S?YYYY-MM-DD HH24:MI:SS(?:[.,]FF\d?)?(?: ?TZ[HR](?::TZM)?)?")
@@ -57,14 +57,14 @@ _FUNCTIONS = {
 
 
 def converter(column: OracleColumn) -> Convert | None:
-    """For literals that are not NULL. None: what LogMiner writes for this column is not its value.
+    """The converter of this column's literals that are not NULL. None: LogMiner does not write the column's value.
 
-    What it returns gives `MISSING` where the statement says that the log does not carry the value.
+    The converter returns `MISSING` if the statement shows that the value is not in the log.
     """
     if why_unreadable(column):
         return None
     convert = _converter(column)
-    # of a LOB LogMiner may have no value, and say so; of any other type that is not understood
+    # LogMiner may write that it has no value of a LOB; for any other type that is an error
     may_lack = has_locator(column)
 
     def checked(literal: Literal) -> Any:
@@ -83,7 +83,7 @@ def converter(column: OracleColumn) -> Convert | None:
 def _converter(column: OracleColumn) -> Convert:
     kind = column.type
     if kind in CHARACTERS:
-        # an empty text is NULL, but for a LOB, which can be empty
+        # an empty text is NULL, except for a LOB, which can be empty
         return _text if not has_locator(column) else _lob_text
     if kind in (OracleType.RAW, OracleType.LONG_RAW, OracleType.BLOB):
         return _bytes(column)
@@ -102,7 +102,7 @@ def _converter(column: OracleColumn) -> Convert:
 
 
 def _through(column: OracleColumn) -> Callable[[Any], Any]:
-    """A natural value to the published one, by way of the column's bytes."""
+    """Convert a Python value to the published one, by way of the column's stored bytes."""
     encode, decode = encoder(column), decoder(column)
     assert decode is not None
 
@@ -124,7 +124,7 @@ def _text(literal: Literal) -> str | None:
 
 
 def _lob_text(literal: Literal) -> str:
-    # EMPTY_BLOB() and EMPTY_CLOB() are the same to whoever wrote the statement
+    # LogMiner writes EMPTY_BLOB() for an empty CLOB, too
     return "" if literal == b"" else _plain_text(literal)
 
 
@@ -210,7 +210,7 @@ class _Moment(NamedTuple):
 def _moment(text: str) -> _Moment:
     found = _MOMENT.fullmatch(text)
     if found is None:
-        raise ValueError("not a date as the session's formats write it")
+        raise ValueError("not a date in the session's formats")
     *whole, fraction, east, minutes, _ = found.groups()
     offset = 0
     if east is not None:
@@ -221,9 +221,9 @@ def _moment(text: str) -> _Moment:
 
 
 def _bytes_of(moment: _Moment) -> bytes:
-    """As a DATE or a TIMESTAMP is stored: seven bytes, and four with the fraction."""
+    """The stored bytes of a DATE or a TIMESTAMP: seven, and four more for the fraction."""
     year = moment.year
-    # of years before Christ both parts are negative
+    # in years before 1, both parts are negative
     century, rest = (year // 100, year % 100) if year > 0 else (-(-year // 100), -(-year % 100))
     raw = bytes(
         [100 + century, 100 + rest, moment.month, moment.day, moment.hour + 1, moment.minute + 1, moment.second + 1]
@@ -238,7 +238,7 @@ def _instant(moment: _Moment) -> int:
 
 
 def _utc_text(moment: _Moment) -> str:
-    """With all nine digits, in UTC: for timestamps that are published as text."""
+    """The text with nine fractional digits, in UTC: for timestamps that are published as text."""
     whole = _instant(moment._replace(nanoseconds=0))
     text = (_EPOCH + dt.timedelta(microseconds=whole)).isoformat()
     return f"{text}.{moment.nanoseconds:09d}Z"
@@ -262,7 +262,7 @@ def _days(text: str) -> str:
 
 
 def _unfit(column: OracleColumn, what: str) -> LogUnknownError:
-    # not the literal itself: the column may be masked
+    # the literal itself is left out of the message: the column may be masked
     return LogUnknownError(
         f"column {column.name} (type {column.type}): a literal ({what}) that does not fit it",
         hint="capture the source by redo files, or report the statement's form",

@@ -1,7 +1,6 @@
-"""Where LogMiner's capture goes on: what a resume holds, and where a fresh one begins.
+"""The position of capture with LogMiner: its saved form, and where a new capture begins.
 
-A session mines all threads at once, so the resumes of all threads say the same, and one Kafka transaction keeps them
-the same.
+A session mines all threads at once, so the resumes of all threads are equal; they are written in one Kafka transaction.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ _FORMAT = "logminer 1"
 @dataclass(frozen=True, slots=True)
 class Resume:
     incarnation: str
-    #: mining begins here: at the begin of the oldest transaction that is open
+    #: mining begins here: at the begin of the oldest open transaction
     start: int
-    #: commits up to here have been handed over, and are the marks
+    #: commits up to this SCN have been emitted; it is the mark of all threads
     read: int
     #: the SCN at which capture began
     since: int
     #: open at `read`, with changes: they must be found again
     open: list[int] = field(default_factory=list)
     left_out: list[int] = field(default_factory=list)
-    #: closed threads of which all is mined: the database may forget them
+    #: closed threads that have been mined completely: they may disappear from the database
     finished: list[int] = field(default_factory=list)
 
     def pack(self) -> bytes:
@@ -42,17 +41,17 @@ class Resume:
         try:
             name, incarnation, start, read, since, opened, left_out, finished = json.loads(data)
         except (ValueError, TypeError) as error:
-            raise SourceError(f"the saved resume is not one of LogMiner's: {error}", hint=_RESET) from error
+            raise SourceError(f"the saved resume is not one of LogMiner: {error}", hint=_RESET) from error
         if name != _FORMAT:
             raise SourceError(f"the saved resume is {name!r}, this is {_FORMAT!r}", hint=_RESET)
         return cls(incarnation, start, read, since, opened, left_out, finished)
 
 
-_RESET = "a source's `capture` cannot be changed while it runs: reset the source, and it is captured anew"
+_RESET = "the `capture` setting of an existing source cannot be changed: reset the source to start capture again"
 
 
 def resumed(source: str, incarnation: str, saved: Mapping[int, bytes]) -> Resume:
-    """The one place that all threads' resumes name."""
+    """The position in the resumes of all threads."""
     resumes = {number: Resume.unpack(data) for number, data in saved.items()}
     for number, resume in resumes.items():
         if resume.incarnation != incarnation:
@@ -60,20 +59,20 @@ def resumed(source: str, incarnation: str, saved: Mapping[int, bytes]) -> Resume
                 f"the position belongs to incarnation {resume.incarnation}, the database is {incarnation}",
                 source=source,
                 thread=number,
-                hint="logs of two incarnations are never mixed: begin capture anew",
+                hint="logs of two incarnations are never mixed: start capture again",
             )
-    # a thread that was added last may have been registered with the position of that moment
+    # a thread that was added later may have been registered with another position
     return min(resumes.values(), key=lambda resume: (resume.read, resume.start))
 
 
 def fresh(
     source: str, incarnation: str, start: Start, *, oldest_scn: int, leave_out: bool
 ) -> tuple[Resume, list[tuple[int, str, str]]]:
-    """Capture begins now, at the oldest open transaction; `oldest_scn`: from there on all logs are there.
+    """The resume of a new capture, which begins at the oldest open transaction, and the left-out transactions.
 
-    Also what is left out: (thread, txid, why).
+    `oldest_scn`: no log is missing from this SCN on. Left-out transactions are (thread, txid, why).
     """
-    # 0: where it began is not known
+    # 0: the begin is unknown
     gone = [each for each in start.open if not each.start_scn or each.start_scn < oldest_scn]
     if gone and not leave_out:
         first = min(gone, key=lambda each: each.start_scn)

@@ -1,22 +1,22 @@
 """One LogMiner session over all threads: which logs, which window, and the rows.
 
-**How far a window may reach.** LogMiner gives what is in the logs and says nothing about what is not there yet. Redo
-lies in the memory of each instance until its log writer has written it, each on its own; so a transaction of thread 2
-with SCN 100 may reach the log after thread 1's SCN 200 has been mined. A window's end must therefore be an SCN up to
-which every thread's redo is certainly in its logs:
+**The end of a window.** LogMiner returns the redo in the logs, but does not show whether more redo with the same SCNs
+is still to be written. Redo is in the memory of each instance until its log writer has written it, independently of
+the other instances; so a transaction of thread 2 with SCN 100 may reach the log after thread 1's SCN 200 has been
+mined. A window's end must therefore be an SCN up to which every thread's redo is certainly in its logs:
 
-- an open thread: its log writer has written everything below V$THREAD.LAST_REDO_CHANGE# (L). What it writes from then
-  on begins with a write whose SCN is a lower bound of all in it, and that is L or above: L itself may still come, so
-  L − 1 is certain. So is the first SCN of its current log − 1, whichever is higher.
-- a closed thread: all that it has written is in its logs. What it may write later lies above the SCN that was current
-  before the look that found it closed, because opening takes a new SCN.
-- a thread that the look did not show: the same; it was opened or added later.
+- an open thread: its log writer has written everything below V$THREAD.LAST_REDO_CHANGE# (L). The SCN of its next write
+  is a lower bound of all records in it, and is L or above: records with SCN L may still be written, so L − 1 is
+  certain. So is the first SCN of its current log − 1; the higher of the two is used.
+- a closed thread: all its redo is in its logs. Later records are above the SCN that was current before the snapshot
+  that found it closed, because opening allocates a new SCN.
+- a thread that is not in the snapshot: the same; it was opened or added later.
 
-So the end is the least of the look's SCN and of every open thread's certain SCN. An idle instance moves on by its log
-writer's heartbeat; one that does not holds the source, and `holder` names it. Nothing here has a timeout.
+So the end is the minimum of the snapshot's SCN and of every open thread's certain SCN. An idle instance advances by its
+log writer's heartbeat; one that does not advance holds back the source, and is reported as `holder`. There is no
+timeout.
 
-A window that is mined up to E proves for each thread that nothing at or below E is still to come: E is every thread's
-mark.
+When a window has been mined up to E, no record at or below E can follow in any thread: E is every thread's mark.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle.connect import Database
 from lowwater_extractor.sources.oracle.discovery import Discovery, Log
 from lowwater_extractor.sources.oracle.logminer.contents import query
-from lowwater_extractor.sources.oracle.thread_snapshot import Look, Thread
+from lowwater_extractor.sources.oracle.thread_snapshot import Thread, ThreadSnapshot
 
-#: COMMITTED_DATA_ONLY is not among them: a session with it holds every open transaction in the server's memory, and
-#: begins anew with each window. CONTINUOUS_MINE is gone since 19c: logs are added here.
+#: Without COMMITTED_DATA_ONLY: with it a session keeps every open transaction in the server's memory, and starts from
+#: the beginning with each window. CONTINUOUS_MINE was removed in 19c: logs are added here.
 _OPTIONS = "DBMS_LOGMNR.DICT_FROM_ONLINE_CATALOG + DBMS_LOGMNR.NO_ROWID_IN_STMT + DBMS_LOGMNR.NO_SQL_DELIMITER"
 SQL_ADD = "BEGIN DBMS_LOGMNR.ADD_LOGFILE(LOGFILENAME => :path, OPTIONS => DBMS_LOGMNR.ADDFILE); END;"
 SQL_NEW = "BEGIN DBMS_LOGMNR.ADD_LOGFILE(LOGFILENAME => :path, OPTIONS => DBMS_LOGMNR.NEW); END;"
@@ -40,18 +40,18 @@ SQL_START = f"BEGIN DBMS_LOGMNR.START_LOGMNR(STARTSCN => :low, ENDSCN => :high, 
 SQL_END = "BEGIN DBMS_LOGMNR.END_LOGMNR; END;"
 
 
-#: thread, sequence → the SCN at which that log ended; None: not known
+#: thread, sequence → the SCN at which that log ended; None: unknown
 EndedAt = Callable[[int, int], int | None]
 
 
 class Reach(NamedTuple):
-    """Up to where all threads can be mined now, and the thread that holds it there; None: none does."""
+    """The SCN up to which all threads can be mined now, and the thread that limits it; None: no thread does."""
 
     scn: int
     holder: int | None
 
 
-def reach(look: Look, current: Mapping[int, int]) -> Reach:
+def reach(look: ThreadSnapshot, current: Mapping[int, int]) -> Reach:
     """`current`: the first SCN of each thread's current log."""
     found = Reach(look.scn, None)
     for number, thread in sorted(look.threads.items()):
@@ -65,11 +65,11 @@ def reach(look: Look, current: Mapping[int, int]) -> Reach:
 def choose_logs(
     source: str, threads: Mapping[int, Thread], logs: Iterable[Log], low: int, high: int, ended_at: EndedAt
 ) -> list[Log]:
-    """The logs that hold all redo above `low` up to `high` of these threads: one file of each, none missing."""
+    """The logs with all redo of these threads above `low` up to `high`, one file of each. Raises if one is missing."""
     by_thread: dict[int, dict[int, Log]] = {number: {} for number in threads}
     for log in logs:
         known = by_thread.get(log.thread)
-        # of an online and an archived file of one log the archived one: it is not overwritten while it is read
+        # the archived file is preferred to the online one: it is not overwritten while it is read
         if known is not None and (log.sequence not in known or known[log.sequence].is_online):
             known[log.sequence] = log
     chosen: list[Log] = []
@@ -81,13 +81,13 @@ def choose_logs(
 
 
 def _first(source: str, thread: Thread, logs: dict[int, Log], low: int, high: int, ended_at: EndedAt) -> int | None:
-    """The sequence of the log with `low` + 1 in it, or of the first one behind it; None: nothing up to `high`."""
+    """The sequence of the log that contains `low` + 1, or of the first one after it; None: no redo up to `high`."""
     covering = [sequence for sequence, log in logs.items() if log.first_scn <= low + 1]
     if covering:
         return max(covering)
     missing = min(logs, default=thread.sequence + 1) - 1
     if missing > 0 and thread.enabled_scn <= low + 1:
-        # the thread was there already: what it wrote before was over by then, or a log is missing
+        # the thread existed before: either its previous log ended at or below `low`, or a log is missing
         ended = ended_at(thread.number, missing)
         if ended is None or ended > low:
             raise _gap(source, thread.number, missing, low + 1)
@@ -101,14 +101,14 @@ def _from(source: str, thread: Thread, logs: dict[int, Log], sequence: int, low:
             raise _gap(source, thread.number, sequence, low + 1)
         if log.next_scn is None or log.next_scn > low + 1:
             yield log
-        # behind the log that is written now, or was written last, there is nothing
+        # there is no log after the one that is being written, or was written last
         if log.next_scn is None or log.next_scn > high or sequence >= thread.sequence:
             return
         sequence += 1
 
 
 def oldest_scn(threads: Mapping[int, Thread], logs: Iterable[Log]) -> int:
-    """From this SCN on the logs of all threads are there, without a gap."""
+    """The SCN from which on no log of any thread is missing."""
     firsts: dict[tuple[int, int], int] = {(log.thread, log.sequence): log.first_scn for log in logs}
     oldest = 0
     for number, thread in threads.items():
@@ -133,7 +133,7 @@ def _gap(source: str, thread: int, sequence: int, scn: int) -> LogGapError:
 
 
 class MiningSession:
-    """The session on one connection; its logs stay added until others are needed."""
+    """A LogMiner session on one connection; its logs stay added until other logs are needed."""
 
     def __init__(
         self,
@@ -156,14 +156,14 @@ class MiningSession:
             self._binds["container"] = pdb
         self._added: list[str] = []
 
-    def reach(self, look: Look) -> Reach:
-        """As far as mining can go by this look. The online logs are asked after it: they only add."""
+    def reach(self, look: ThreadSnapshot) -> Reach:
+        """How far can be mined by this snapshot. Online logs are queried after it: they can only raise the result."""
         current = {log.thread: log.first_scn for log in self._discovery.online_logs() if log.next_scn is None}
         return reach(look, current)
 
-    def mine(self, look: Look, low: int, high: int) -> Iterator[list[tuple[Any, ...]]]:
+    def mine(self, look: ThreadSnapshot, low: int, high: int) -> Iterator[list[tuple[Any, ...]]]:
         """The view's rows above `low` up to `high`, in batches. The session is started before this returns."""
-        # online first, archived last: a log that is switched meanwhile is in one of the two answers
+        # online first, archived last: a log that is switched meanwhile is in one of the two results
         logs = self._discovery.online_logs()
         logs += self._discovery.archived_logs(self._resetlogs, low, high)
         chosen = choose_logs(self._source, look.threads, logs, low, high, self._ended_at)

@@ -1,13 +1,13 @@
-"""What LogMiner writes as SQL, read back: the columns and their literals.
+"""Parses the SQL that LogMiner generates: the columns and their literals.
 
-Only the statements that LogMiner itself makes are known here, not SQL: one row, one table, equalities joined by
-`and`. One regular expression takes a whole literal at a time, and a statement's head is looked up by its text, because
-it is the same for all rows of a table. Whatever is not known stops the source with its place in the statement.
+Only LogMiner's own statements are supported, not SQL in general: one row, one table, equalities joined by `and`. One
+regular expression matches a whole literal at a time, and a statement's head is looked up by its text, because it is the
+same for all rows of a table. Any other syntax stops the source, with the position in the statement.
 
-A literal becomes: `None` NULL · str for text and for numbers (LogMiner quotes both) · bytes HEXTORAW and EMPTY_BLOB ·
-bool TRUE, FALSE · `Call` for the functions that make dates, timestamps and intervals · `OPAQUE` for what is no value:
-`Unsupported Type`, and constructors of object types. What these mean depends on the column's type: `literals.py`.
-Comments, such as the `/* JSON */` in front of a JSON column's bytes, are passed over between literals.
+A literal becomes: `None` for NULL · str for text and numbers (LogMiner quotes both) · bytes for HEXTORAW and EMPTY_BLOB
+· bool for TRUE and FALSE · `Call` for the functions of dates, timestamps and intervals · `OPAQUE` for a missing value:
+`Unsupported Type`, and constructors of object types. `literals.py` converts them by the column's type. Comments between
+literals, such as the `/* JSON */` before a JSON column's bytes, are skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lowwater.errors import LogUnknownError
 
 
 class Call(NamedTuple):
-    """A function of a text, with its format where one is written."""
+    """A function call with a text and, if given, a format."""
 
     function: str
     text: str
@@ -28,7 +28,7 @@ class Call(NamedTuple):
 
 
 class Opaque(Enum):
-    """A place where LogMiner has written no value: the log does not carry it."""
+    """LogMiner has written no value: it is not in the log."""
 
     OPAQUE = "no value"
 
@@ -39,19 +39,19 @@ Named = dict[str, Literal]
 
 
 class Statement(NamedTuple):
-    #: as a Change names it: c, u, d
+    #: as in a Change: c, u, d
     op: str
     owner: str
     table: str
-    #: of an insert the row, of an update the columns that it sets
+    #: of an insert: the row; of an update: the columns that it sets
     values: Named
-    #: of an update and a delete: what the log says of the row before
+    #: of an update and a delete: the logged columns of the row before
     where: Named
     row_id: str | None
 
 
 class Locator(NamedTuple):
-    """A LOB or an XML document of one row is about to be written piece by piece."""
+    """The row and column of a LOB or an XML document that the following rows write piece by piece."""
 
     owner: str
     table: str
@@ -65,7 +65,7 @@ _TABLE = rf"{_NAME}\.{_NAME}"
 _COLUMN = re.compile(_NAME)
 _COLUMNS = r'"(?:[^"]|"")+"(?:\s*,\s*"(?:[^"]|"")+")*'
 _ALIAS = r'(?:\s+(?!(?:set|where)\b)(?:\w+|"(?:[^"]|"")+"))?'
-#: in front of a column: the alias, or nothing
+#: before a column: the alias, or nothing
 _OF = r'(?:(?:\w+|"(?:[^"]|"")+")\s*\.\s*)?'
 _INSERT = re.compile(rf"\s*insert\s+into\s+{_TABLE}\s*\(\s*({_COLUMNS})\s*\)\s*values\s*\(", re.IGNORECASE)
 _UPDATE = re.compile(rf"\s*update\s+{_TABLE}{_ALIAS}\s+set\s+", re.IGNORECASE)
@@ -76,7 +76,7 @@ _XML_UPDATE = re.compile(
     re.IGNORECASE,
 )
 
-# the common literals: a text, NULL or a number, up to and with what ends it
+# the common literals: a text, NULL or a number, including the delimiter after it
 _TEXT = r"'([^']*(?:''[^']*)*)'"
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _ITEM = re.compile(rf"\s*(?:{_TEXT}|(NULL)|({_NUMBER}))\s*([,)])")
@@ -84,14 +84,14 @@ _PAIR = re.compile(
     rf"\s*(?:\w+\.)?{_NAME}(?!\.)\s*(?:=\s*(?:{_TEXT}|(NULL)|({_NUMBER}))|(?:is|IS)\s+(NULL))(?=[\s,;]|\Z)"
 )
 
-# every literal, by itself
+# every single literal
 _PLAIN = re.compile(rf"\s*(?:{_TEXT}|(NULL|TRUE|FALSE)\b|({_NUMBER})[fFdD]?)", re.IGNORECASE)
 _NATIONAL = re.compile(rf"\s*(?:N|n|U|u){_TEXT}")
 _CHR = re.compile(r"\s*CHR\s*\(\s*(\d+)\s*(?:USING\s+NCHAR_CS\s*)?\)", re.IGNORECASE)
 _CALL = re.compile(rf"\s*(\w+)\s*\(\s*(?:(?:N|n)?{_TEXT}\s*(?:,\s*{_TEXT}\s*)?)?\)")
 _COMMENT = re.compile(r"\s*/\*.*?\*/", re.DOTALL)
 _UNSUPPORTED = re.compile(r"\s*Unsupported(?:\s+Type)?(?=[\s,);]|\Z)", re.IGNORECASE)
-#: the constructor of an object type, or a call whose arguments are not one plain text: read to its closing bracket
+#: the constructor of an object type, or a call whose arguments are not one text: skipped to its closing parenthesis
 _CONSTRUCTOR = re.compile(r'\s*(?:"(?:[^"]|"")+"\s*\.\s*)?(?:"(?:[^"]|"")+"|(\w+))\s*\(')
 _INSIDE = re.compile(r"""[^'"()]+|'[^']*(?:''[^']*)*'|"[^"]*(?:""[^"]*)*"|([()])""")
 _JOIN = re.compile(r"\s*\|\|")
@@ -111,7 +111,7 @@ _LOCATOR_END = re.compile(r"\s*(?:for\s+update)?\s*;?\s*\Z", re.IGNORECASE)
 _TIMES = frozenset({"TO_DATE", "TO_TIMESTAMP", "TO_TIMESTAMP_TZ", "TO_YMINTERVAL", "TO_DSINTERVAL"})
 _NUMBERS = frozenset({"TO_NUMBER", "TO_BINARY_FLOAT", "TO_BINARY_DOUBLE"})
 _TEXTS = frozenset({"TO_CHAR", "TO_NCHAR", "TO_CLOB", "TO_NCLOB", "CHARTOROWID"})
-#: of types that the log has no value of
+#: of types whose values are not in the log
 _CONSTRUCTORS = frozenset({"XMLTYPE", "BFILENAME", "JSON", "TO_VECTOR", "VECTOR", "SDO_GEOMETRY", "ANYDATA"})
 _WORDS: dict[str, Literal] = {"NULL": None, "TRUE": True, "FALSE": False}
 
@@ -121,7 +121,7 @@ _HEADS_MAX = 10_000
 
 
 def parse(sql: str) -> Statement:
-    """An insert, update or delete of one row."""
+    """Parse an insert, update or delete of one row."""
     word = sql[:12].lstrip()[:1].lower()
     if word == "i":
         return _insert(sql)
@@ -133,7 +133,7 @@ def parse(sql: str) -> Statement:
 
 
 def parse_locator(sql: str) -> Locator:
-    """The row and column that a LOB's or an XML document's pieces belong to."""
+    """Parse the row and column of the pieces of a LOB or an XML document."""
     found = _XML_UPDATE.match(sql)
     if found is not None:
         owner, table, column = map(_name, found.groups())
@@ -153,7 +153,7 @@ def _insert(sql: str) -> Statement:
     owner, table, columns, at = _insert_head(sql)
     values: list[Literal] = []
     append = values.append
-    scan = _ITEM.scanner(sql, at)  # type: ignore[attr-defined]  # not in the stubs; it goes on where it stopped
+    scan = _ITEM.scanner(sql, at)  # type: ignore[attr-defined]  # not in the stubs; it continues where it stopped
     while True:
         found = scan.match()
         if found is None:
@@ -161,7 +161,7 @@ def _insert(sql: str) -> Statement:
             append(value)
             found = _ITEM_END.match(sql, at)
             if found is None:
-                raise _unknown(sql, at, "`,` or `)` behind a value")
+                raise _unknown(sql, at, "`,` or `)` after a value")
             at = found.end()
             if found[1] == ")":
                 break
@@ -180,7 +180,7 @@ def _insert(sql: str) -> Statement:
 
 
 def _insert_head(sql: str) -> tuple[str, str, tuple[str, ...], int]:
-    # the head has no quote of a literal in it, so the first one, or the first value, ends the look-up's text
+    # the head contains no literal, so the key for the lookup ends before the first value
     at = sql.find("values (") + 8
     head = _heads.get(sql[:at]) if at > 8 else None
     if head is not None:
@@ -259,9 +259,9 @@ def _put(sql: str, at: int, values: Named, name: str | None, value: Literal) -> 
 
 
 def _pair(sql: str, at: int, left: re.Pattern[str]) -> tuple[str | None, Literal, int]:
-    """A name and its literal; no name: the row id."""
+    """A column's name and its literal; name None: the row id."""
     found = _PAIR.match(sql, at)
-    # a value goes on behind `||`
+    # a value continues after `||`
     if found is not None and sql.find("|", found.end(), found.end() + 3) < 0:
         name, text, _, number, _ = found.groups()
         value = (text.replace("''", "'") if "'" in text else text) if text is not None else number
@@ -272,12 +272,12 @@ def _pair(sql: str, at: int, left: re.Pattern[str]) -> tuple[str | None, Literal
     value, at = _literal(sql, found.end())
     groups = found.groups()
     if len(groups) > 2 and groups[2] is not None and value is not None:
-        raise _unknown(sql, found.end(), "NULL behind IS")
+        raise _unknown(sql, found.end(), "NULL after IS")
     return (_name(groups[0]) if groups[0] is not None else None, value, at)
 
 
 def _literal(sql: str, at: int) -> tuple[Literal, int]:
-    """Any literal, also one that is joined from several by `||`."""
+    """Any literal, including several joined by `||`."""
     value, end = _one(sql, at)
     found = _JOIN.match(sql, end)
     if found is None:
@@ -289,7 +289,7 @@ def _literal(sql: str, at: int) -> tuple[Literal, int]:
         found = _JOIN.match(sql, end)
     texts = [part for part in parts if isinstance(part, str)]
     if len(texts) == len(parts):
-        # UNISTR may be cut inside a surrogate pair: two halves are one character again
+        # UNISTR may be split inside a surrogate pair: the halves are joined to one character
         return _whole("".join(texts), sql, at), end
     pieces = [part for part in parts if isinstance(part, bytes)]
     if len(pieces) == len(parts):
@@ -325,7 +325,7 @@ def _one(sql: str, at: int) -> tuple[Literal, int]:
 
 
 def _behind_constructor(sql: str, at: int) -> int:
-    """Where the constructor of an object ends: of its arguments nothing is taken."""
+    """The position after the constructor of an object; its arguments are skipped."""
     found = _CONSTRUCTOR.match(sql, at)
     if found is None or (found[1] is not None and found[1].upper() not in _CONSTRUCTORS):
         raise _unknown(sql, at, "a literal")
@@ -333,7 +333,7 @@ def _behind_constructor(sql: str, at: int) -> int:
     while depth:
         found = _INSIDE.match(sql, end)
         if found is None:
-            raise _unknown(sql, at, "the closing bracket of a constructor")
+            raise _unknown(sql, at, "the closing parenthesis of a constructor")
         depth += {"(": 1, ")": -1, None: 0}[found[1]]
         end = found.end()
     return end
@@ -361,7 +361,7 @@ def _called(sql: str, at: int, name: str, text: str | None, form: str | None) ->
         return ""
     elif name == "EMPTY_BLOB":
         return b""
-    raise _unknown(sql, at, f"a function that is known, not {name}")
+    raise _unknown(sql, at, f"a supported function, not {name}")
 
 
 def _unescaped(text: str, sql: str, at: int) -> str:
@@ -369,12 +369,12 @@ def _unescaped(text: str, sql: str, at: int) -> str:
         return text
     left = _CODE_POINTS.sub("", text)
     if "\\" in left:
-        raise _unknown(sql, at, "four hexadecimal digits behind \\ in UNISTR")
+        raise _unknown(sql, at, "four hexadecimal digits after \\ in UNISTR")
     return _CODE_POINTS.sub(lambda m: "\\" if m[1] == "\\" else chr(int(m[1], 16)), text)
 
 
 def _whole(text: str, sql: str, at: int) -> str:
-    """With surrogate pairs joined: UNISTR writes UTF-16."""
+    """Join surrogate pairs: UNISTR writes UTF-16."""
     if text.isascii() or not _SURROGATE.search(text):
         return text
     try:
@@ -388,9 +388,9 @@ def _name(quoted: str) -> str:
 
 
 def _unknown(sql: str, at: int, wanted: str) -> LogUnknownError:
-    # the literals of a row stay out of the message: columns may be masked. What is shown is the statement's shape.
+    # Literals are left out of the message: columns may be masked. It shows only the statement's structure.
     shape = re.sub(r"'(?:[^']|'')*'?", "'…'", sql[at : at + 400]).lstrip()[:60]
     return LogUnknownError(
-        f"LogMiner's SQL is not understood at character {at}: wanted {wanted}, found {shape!r}",
+        f"LogMiner's SQL is not understood at character {at}: expected {wanted}, found {shape!r}",
         hint="capture the source by redo files, or report the statement's form",
     )

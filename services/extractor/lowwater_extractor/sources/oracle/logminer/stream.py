@@ -1,11 +1,11 @@
-"""The stream of a database that is read by LogMiner: windows of SCNs over all threads, marks, discovery of threads.
+"""The stream of a database that is read with LogMiner: windows of SCNs over all threads, marks, discovery of threads.
 
 One poll fetches one batch of the open window, or opens the next. When a window is mined to its end E, every thread's
-mark is E (`session.py` says why). Between two windows the threads are looked at:
+mark is E (see `session.py`). Between two windows a snapshot of the threads is taken:
 
-- a thread that is new is registered, with the mark that all have, before anything of it is mined. Up to then every mark
-  was at or below the SCN of the look before, and the thread's first SCN lies above that.
-- a closed thread stays in the marks. No window goes above the SCN that was current before the look that found it
+- A new thread is registered, with the mark of all threads, before its redo is mined. Until then every mark is at or
+  below the SCN of the previous snapshot, and the thread's first SCN is above that.
+- A closed thread stays in the marks. No window goes above the SCN that was current before the snapshot that found it
   closed.
 """
 
@@ -30,7 +30,7 @@ from lowwater_extractor.sources.oracle.logminer.position import Resume, fresh, r
 from lowwater_extractor.sources.oracle.logminer.session import MiningSession, oldest_scn
 from lowwater_extractor.sources.oracle.logminer.transactions import Assembler
 from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
-from lowwater_extractor.sources.oracle.thread_snapshot import Look, txid_text, without_container
+from lowwater_extractor.sources.oracle.thread_snapshot import ThreadSnapshot, txid_text, without_container
 from lowwater_extractor.spill import SpillSpace
 
 
@@ -40,7 +40,7 @@ class _Window:
     def __init__(self, high: int, batches: Iterator[list[tuple[Any, ...]]], *, is_last: bool) -> None:
         self.high = high
         self.batches = batches
-        #: all that can be mined now is in it
+        #: it ends at the highest SCN that can be mined now
         self.is_last = is_last
         self.rows = 0
 
@@ -67,7 +67,7 @@ class LogMinerStream:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.seen = seen
-        #: the thread that keeps the marks where they are; None: none does
+        #: the thread that holds back the marks; None: no thread does
         self.holder: int | None = None
         self._source = source
         self._discovery = discovery
@@ -79,7 +79,7 @@ class LogMinerStream:
         self._settings = settings
         self._left_out = left_out
         self._clock = clock
-        #: mined up to here, marks too once they are above what was published before
+        #: mined up to this SCN; it becomes the mark when it is above the mark published before the restart
         self._mined = resume.start - 1
         self._read = resume.read
         self._marks = dict(marks)
@@ -90,7 +90,7 @@ class LogMinerStream:
         look = discovery.look()
         #: each thread's last state
         self._states: dict[int, ThreadState] = dict.fromkeys(known, ThreadState.OPEN)
-        #: threads that are closed → the SCN of the look that found them so
+        #: closed threads → the SCN of the snapshot that found them closed
         self._closed: dict[int, int] = dict.fromkeys(resume.finished, 0)
         self._states |= dict.fromkeys(resume.finished, ThreadState.CLOSED)
         self._check_threads(look)
@@ -104,11 +104,11 @@ class LogMinerStream:
     # --- the interface
 
     def poll(self, held: frozenset[int]) -> Polled:
-        """`held` has no meaning here: all threads are mined together, so none is ahead of the others."""
+        """`held` is ignored: all threads are mined together, so no thread is ahead of another."""
         out: list[SourceTransaction] = []
         if self._announce:
-            # Capture begins here, or a thread is new. The resumes and marks for that are handed over before any
-            # transaction: without a saved resume a restart would begin later, and skip
+            # Capture begins here, or a thread is new. The resumes and marks are returned before any transaction:
+            # without a saved resume a restart would begin later and skip transactions.
             self._announce = False
         else:
             if self._window is None and self._is_time():
@@ -124,7 +124,7 @@ class LogMinerStream:
         return waited or not self._at_end
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
-        """The database keeps its archived logs as its own rules say: there is nothing to let go of."""
+        """No operation: the database's own policy decides how long archived logs are retained."""
 
     def close(self) -> None:
         if self._window is not None:
@@ -136,13 +136,13 @@ class LogMinerStream:
     # --- windows
 
     def _open(self) -> None:
-        """Look, register new threads, and open the next window if there is anything to mine."""
+        """Take a snapshot of the threads, register new ones, and open the next window if there is redo to mine."""
         self._check_incarnation()
         self._looked = self._clock()
         look = self._discovery.look()
         self._check_threads(look)
         if self._note(look):
-            # named in the marks first, mined with the next poll
+            # the new thread is added to the marks first, and mined with the next poll
             self._at_end = False
             return
         reach = self._session.reach(look)
@@ -151,7 +151,7 @@ class LogMinerStream:
         self._at_end = high <= self._mined
         if not self._at_end:
             mined = {number: thread for number, thread in look.threads.items() if number in self._states}
-            batches = self._session.mine(Look(look.scn, mined), self._mined, high)
+            batches = self._session.mine(ThreadSnapshot(look.scn, mined), self._mined, high)
             self._window = _Window(high, batches, is_last=high == reach.scn)
 
     def _fetch(self, window: _Window, out: list[SourceTransaction]) -> None:
@@ -173,7 +173,7 @@ class LogMinerStream:
         self._resume = self._resume_now().pack()
 
     def _grow(self, rows: int) -> None:
-        """Larger windows where little is found, smaller ones where one takes many batches."""
+        """Double the window size after few rows, halve it after many batches."""
         full = self._settings.batch_rows
         if rows < full:
             self._size = min(self._size * 2, self._settings.window_scns_max)
@@ -188,11 +188,11 @@ class LogMinerStream:
             raise IncarnationError(
                 f"the database was {self._incarnation}, now it is {now}",
                 source=self._source,
-                hint="logs of two incarnations are never mixed: begin capture anew",
+                hint="logs of two incarnations are never mixed: start capture again",
             )
 
-    def _note(self, look: Look) -> bool:
-        """Remember the threads' states. True: one is new."""
+    def _note(self, look: ThreadSnapshot) -> bool:
+        """Record the threads' states. True: there is a new thread."""
         before = set(self._states)
         for number, thread in look.threads.items():
             if not thread.is_enabled and number not in before:
@@ -204,32 +204,34 @@ class LogMinerStream:
                 self._closed.pop(number, None)
         return self._states.keys() != before
 
-    def _check_threads(self, look: Look) -> None:
-        """A thread that is gone was closed, with all of it mined; else its redo is lost."""
+    def _check_threads(self, look: ThreadSnapshot) -> None:
+        """Raise if a thread is gone that was not closed and mined completely: its redo is lost."""
         missing = self._states.keys() - look.threads.keys()
         gone = sorted(number for number in missing if self._closed.get(number, self._mined + 1) > self._mined)
         if gone:
             raise IncarnationError(
-                f"the database no longer has redo threads {gone}, and what they wrote was not all read",
+                f"the database no longer has redo threads {gone}, and their redo was not read completely",
                 source=self._source,
-                hint="begin capture anew",
+                hint="start capture again",
             )
 
     def _check_found(self) -> None:
-        """All that was open at the restart has been met again by now."""
+        """Raise if a transaction that was open before the restart was not found again."""
         if self._assembler.expected:
             names = ", ".join(map(txid_text, sorted(self._assembler.expected)))
             raise LogGapError(
                 f"transactions that were open before the restart were not found again: {names}",
                 source=self._source,
                 position=f"SCN {self._read}",
-                hint="LogMiner does not show what it showed before: begin capture anew, and report it",
+                hint="LogMiner does not show the same redo as before: start capture again, and report it",
             )
 
     # --- marks
 
     def _resume_now(self) -> Resume:
-        """Only between two windows: inside of one a transaction may be open no more whose rows are mined again."""
+        """The resume between two windows. Inside a window it would be wrong: a transaction that has already ended there
+        is not open, but its rows would be mined again.
+        """
         first = self._assembler.first_open()
         return Resume(
             incarnation=self._incarnation,
@@ -262,7 +264,7 @@ def open_stream(
     lobs: LobFetch | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> LogMinerStream:
-    """Read on from `resumes`; empty means from the start of capture. `database` is a connection to the root."""
+    """Continue from `resumes`; empty: start a new capture. `database` is a connection to the root."""
     discovery = Discovery(database, config, source)
     identity, incarnation = discovery.identity(), discovery.incarnation()
     left_out: list[tuple[int, str, str]] = []

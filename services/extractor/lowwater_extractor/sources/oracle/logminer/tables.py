@@ -1,4 +1,4 @@
-"""The captured tables by name, for LogMiner's rows: read again after DDL, and checked when they are first met."""
+"""The captured tables by name, for LogMiner's rows: read again after DDL, and checked when they are read first."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from lowwater_extractor.sources.oracle.altered_tables import captured_names, why
 from lowwater_extractor.sources.oracle.ddl import Ddl, Name
 from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
 
-#: (scn, `OWNER.TABLE`) → the table as it was then; none if it was not there
+#: (scn, `OWNER.TABLE`) → the table as of that SCN; an empty list if it did not exist
 ReadOne = Callable[[int, str], list[TableVersion]]
 Wants = Callable[[str, str], bool]
 Check = Callable[[TableVersion], None]
 
 
 class MinedTables:
-    """LogMiner names tables and columns by the newest dictionary, so one version of each is known at a time."""
+    """LogMiner shows tables and columns by the current dictionary, so one version of each table is kept."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class MinedTables:
         owners: Sequence[str] = (),
         check: Check = lambda _: None,
     ) -> None:
-        """`check` refuses a table that cannot be captured: asked of each that is met, or was altered."""
+        """`check` raises if a table cannot be captured; it is called for each table that is new or was altered."""
         self._wants = wants
         self._read_one = read
         self._owners = owners
@@ -49,26 +49,26 @@ class MinedTables:
             return self._known[name]
         if not self._wants(owner, table):
             return None
-        # a row of this SCN has just been changed, so the table was there
+        # a row was changed at this SCN, so the table existed then
         self._learn(name, self._read(scn, f"{owner}.{table}"))
         return self._known[name]
 
     def name_of(self, object_number: int) -> tuple[str, str] | None:
-        """The captured table that this object was when it was read last: LogMiner itself shows the newest name."""
+        """The captured table with this object when it was read last; LogMiner itself shows the current name."""
         return self._objects.get(object_number)
 
     def is_captured(self, object_number: int) -> bool:
         return object_number in self._objects
 
     def named(self, names: Iterable[Name | None], statement: Ddl) -> set[str]:
-        """The captured tables that a statement is about."""
+        """The captured tables that a statement affects."""
         found = captured_names(names, self._owners, self._wants)
         if statement.cascades:
             found |= {v.full_name for v in self._known.values() if v and statement.owner in ("", v.owner)}
         return found
 
     def after(self, names: Iterable[str], statement: Ddl, scn: int) -> dict[str, str]:
-        """It has committed at `scn`: tables whose rows are not known any more → why."""
+        """Read the tables again after a statement that committed at `scn`: tables that are stale → why."""
         stale = {}
         for full_name in sorted(names):
             owner, _, table = full_name.partition(".")
@@ -76,16 +76,16 @@ class MinedTables:
             if why := why_stale(before, now, statement, is_new=before is None):
                 stale[full_name] = why
             if before is not None and (now is None or now.object_id != before.object_id):
-                # its rows are another's from now on
+                # the old object no longer belongs to this name
                 self._objects = {o: name for o, name in self._objects.items() if name != (owner, table)}
             self._learn((owner, table), now)
             if now is None:
-                # it may be made again: then it is asked for
+                # it may be created again: `find` then reads it
                 del self._known[(owner, table)]
         return stale
 
     def _learn(self, name: tuple[str, str], version: TableVersion | None) -> None:
         self._known[name] = version
         if version is not None:
-            # objects of older versions stay: their rows may still come
+            # objects of older versions are retained: their rows may still follow
             self._objects |= dict.fromkeys(version.object_ids, name)

@@ -1,4 +1,4 @@
-"""A transaction that has not ended: its changes that stand so far, in memory and on disk."""
+"""An open transaction: its changes that have not been undone, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Open(OpenRows):
 
     def __init__(self, scn: int) -> None:
         super().__init__(scn)
-        #: a LOB's pieces may come
+        #: pieces of a LOB may follow
         self.has_locator = False
-        #: statements that are followed once they have committed, and the tables that they are about
+        #: statements that take effect at the commit, and the tables that they affect
         self.ddl: list[tuple[Ddl, set[str]]] = []
 
     def cancel(self, is_it: Callable[[Kept], bool]) -> bool:
-        """Take out the newest change that fits. False: there is none."""
+        """Remove the newest change that matches. False: there is none."""
         end = len(self.rows)
         while True:
             for at in range(end - 1, -1, -1):

@@ -1,12 +1,12 @@
-"""From LogMiner's rows to committed transactions: by xid, over all threads at once.
+"""Assembles committed transactions from LogMiner's rows: by xid, over all threads at once.
 
-A session mines all threads together, and the view gives their rows merged by SCN. So a record that belongs to a
-transaction of another thread (the rollback of a dead instance, the close of an XA transaction) simply comes behind the
-rows that it is about; nothing has to wait.
+A session mines all threads together, and the view returns their rows merged by SCN. So a record that belongs to a
+transaction of another thread (the rollback of a dead instance, the end of an XA transaction) comes after the rows of
+that transaction; no thread has to wait for another.
 
-**What is read for the second time.** After a restart mining begins at the oldest transaction that was open, and up to
-`read` all has been handed over before: commits there are passed over, and so are rows of transactions whose begin was
-not seen. Behind `read`, a row without a begin is an error: redo is missing.
+**After a restart** mining begins at the oldest transaction that was open, and all commits up to `read` have been
+emitted before: these commits are skipped, and so are rows of transactions whose begin was not read. After `read`, a row
+without a begin is an error: redo is missing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from lowwater_extractor.spill import SpillSpace
 
 Out = list[SourceTransaction]
 
-#: a statement about the tables that it names
+#: a statement that affects only the tables that it names
 _ONE = Ddl(Effect.NONE, "")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -65,14 +65,14 @@ class Assembler:
         spill_bytes_max: int = 64 << 20,
         stale: StaleTables | None = None,
     ) -> None:
-        #: tables whose rows are not known any more
+        #: tables whose rows are no longer known
         self.stale = StaleTables(source, {}) if stale is None else stale
         self.open: dict[int, Open] = {}
-        #: open at the start of capture, and left out because the operator asked for it; without their container
+        #: transactions open at the start of capture that are left out by the config; without their container
         self.left_out: set[int] = set()
-        #: open before the restart, and not met again yet
+        #: transactions open before the restart that were not found again yet
         self.expected: set[int] = set()
-        #: up to here all has been handed over before, or lies before the start of capture
+        #: commits up to this SCN were emitted before, or are before the start of capture
         self.read = 0
         self._source = source
         self._maker = maker
@@ -80,17 +80,17 @@ class Assembler:
         self._space = space
         self._zone = zone
         self._spill_bytes_max = spill_bytes_max
-        #: at most the bytes in memory
+        #: upper bound of the bytes in memory
         self._held = 0
         #: undo segment and slot → the transaction that is open there
         self._slots: dict[int, int] = {}
         self._last: dict[int, Order] = {}
 
     def feed(self, rows: Iterable[Row], low: int, high: int, out: Out) -> None:
-        """Whole rows of the window above `low` up to `high`, in the view's order."""
+        """Process joined rows of the window above `low` up to `high`, in the view's order."""
         for row in rows:
             if not low < row.scn <= high:
-                what = f"LogMiner gives SCN {row.scn} for a window above {low} up to {high}"
+                what = f"LogMiner returned SCN {row.scn} for a window above {low} up to {high}"
                 raise self._at(MarkBrokenError(what), row)
             try:
                 self._row(row, out)
@@ -100,7 +100,7 @@ class Assembler:
             self._held = spill_largest(self.open.values(), self._space, self._spill_bytes_max)
 
     def first_open(self) -> int | None:
-        """The SCN of the oldest begin that is open."""
+        """The SCN of the oldest open begin."""
         return min((each.scn for each in self.open.values()), default=None)
 
     def open_with_changes(self) -> list[int]:
@@ -122,7 +122,7 @@ class Assembler:
             self._other(row)
 
     def _touches_us(self, row: Row) -> bool:
-        """By name, by object number, or because it is of no table at all."""
+        """Whether the row is of a captured table, by name or object number, or of no table but relevant."""
         if row.owner is None or row.table is None or row.owner == "UNKNOWN":
             return action_of_none(row) or (row.object is not None and self._tables.is_captured(row.object))
         return self._number(row) is not None
@@ -143,7 +143,7 @@ class Assembler:
         self.left_out.discard(without_container(xid))
         transaction = self.open.pop(xid, None)
         if transaction is None:
-            # it began before the first SCN that was mined, and had no change that was seen: those raise
+            # it began before the first mined SCN and has no captured change: `_transaction` raises for those
             return
         if self._slots.get(xid >> 32) == xid:
             del self._slots[xid >> 32]
@@ -163,7 +163,7 @@ class Assembler:
     def _emit(self, row: Row, xid: int, transaction: Open, order: Order, out: Out) -> None:
         if order <= self._last.get(row.thread, ORDER_MIN):
             raise MarkBrokenError(
-                f"commit at {order} behind one at {self._last[row.thread]}",
+                f"commit at {order} after one at {self._last[row.thread]}",
                 hint="the order of this thread cannot be trusted: report it",
             )
         self._last[row.thread] = order
@@ -177,7 +177,7 @@ class Assembler:
         if row.owner is None or row.table is None or row.owner == "UNKNOWN":
             if row.object is not None and self._tables.is_captured(row.object):
                 raise LogUnknownError(
-                    f"object {row.object} is captured, but LogMiner's dictionary does not know it",
+                    f"object {row.object} is captured, but is not in LogMiner's dictionary",
                     hint="it was dropped or rebuilt since: capture by redo files, or leave this transaction out",
                 )
             return
@@ -196,7 +196,10 @@ class Assembler:
         self._keep(transaction, Kept(op, number, row.row_id or "", (), row.sql or ""))
 
     def _number(self, row: Row) -> int | None:
-        """Of the row's table; None: it is not captured. By its object, where LogMiner shows a newer name of that."""
+        """The number of the row's table version; None: it is not captured.
+
+        The table is found by its object if LogMiner shows a newer name of it.
+        """
         assert row.owner is not None
         assert row.table is not None
         known = None if row.object is None else self._tables.name_of(row.object)
@@ -205,16 +208,16 @@ class Assembler:
         return self._maker.number(row.owner, row.table, row.scn)
 
     def _transaction(self, row: Row) -> Open | None:
-        """The row's transaction; None: it does not count."""
+        """The row's transaction; None: it is skipped."""
         xid = row.xid
         if row.sequence == SEQUENCE_UNKNOWN:
-            # LogMiner names only segment and slot where the begin lies before the session's first SCN
+            # LogMiner shows only segment and slot if the begin is before the session's first SCN
             xid = self._slots.get(xid >> 32, xid)
         found = self.open.get(xid)
         if found is None and row.scn > self.read and not self._is_left_out(xid):
             raise LogGapError(
                 f"a row of transaction {txid_text(xid)}, but its begin was not read",
-                hint="redo is missing before it; capture has to begin anew",
+                hint="redo is missing before it; start capture again",
             )
         return found
 
@@ -229,7 +232,7 @@ class Assembler:
         if row.parent_sequence and parent != (row.usn, row.slot, row.sequence):
             raise LogUnknownError(
                 f"transaction {txid_text(row.xid)} is part of a parallel one ({parent[0]}.{parent[1]}.{parent[2]})",
-                hint="LogMiner does not tell its parts' commits apart: capture by redo files, or without parallel DML",
+                hint="LogMiner does not show which part a commit ends: capture by redo files, or without parallel DML",
             )
 
     def _keep(self, transaction: Open, kept: Kept) -> None:
@@ -237,7 +240,7 @@ class Assembler:
         transaction.rows.append(raw)
         self._held += len(raw)
 
-    # --- what is cancelled
+    # --- undone changes
 
     def _undo(self, row: Row, transaction: Open, number: int, op: str) -> None:
         wanted = UNDONE[op]
@@ -249,7 +252,7 @@ class Assembler:
                 lambda k: (k.op, k.table) == (wanted, number) and self._key(number, k.op, k.sql) == key
             )
         if not found:
-            raise LogCorruptError(f"transaction {txid_text(row.xid)} takes back a change that it does not have")
+            raise LogCorruptError(f"transaction {txid_text(row.xid)} undoes a change that it does not have")
 
     def _key(self, number: int, op: str, sql: str) -> tuple[object, ...]:
         if op == "l":
@@ -258,7 +261,7 @@ class Assembler:
         named: Named = {**statement.values, **statement.where} if op != "u" else statement.where
         return self._maker.key_of(number, named)
 
-    # --- rows that are not of a table's rows
+    # --- rows other than row changes
 
     def _other(self, row: Row) -> None:
         action = action_of(row)
@@ -275,21 +278,21 @@ class Assembler:
             raise LogUnknownError(f"operation {row.operation} (a LOB's piece) without the row that it belongs to")
 
     def _ddl(self, row: Row) -> None:
-        """What leaves no rows is a change. All is followed once it has committed."""
+        """Store a statement for the commit. One that empties or renames a table is also a change."""
         statement = ddl.parse(row.sql or "")
         if statement is None:
             return
         own = [Name(row.owner, row.table)] if row.owner and row.table and row.owner != OWNER_UNKNOWN else []
         if row.object is not None and (known := self._tables.name_of(row.object)) is not None:
             own.append(Name(*known))
-        # what LogMiner names is what it is about; the text's own names have no owner where the session's was meant
+        # LogMiner's owner and table are preferred: names in the text have no owner if it is the session's schema
         names = self._tables.named([*(own or statement.tables), statement.other], statement)
         transaction = self._transaction(row) if names else None
         if transaction is None:
             return
         if statement.effect in (Effect.EMPTIED, Effect.RENAMED):
             if not own and statement.tables:
-                # whose rows are gone is not certain
+                # it is not certain which table lost its rows
                 statement = statement._replace(effect=Effect.ROWS)
             elif own and self._tables.named(own[-1:], _ONE):
                 number = self._maker.number(*own[-1], row.scn)
@@ -298,7 +301,7 @@ class Assembler:
         transaction.ddl.append((statement, names))
 
     def _locator(self, row: Row, transaction: Open) -> None:
-        """Mark the column of the change before it, if that is of the same row; else it is an update of its own."""
+        """Mark the column as missing in the previous change, if that is of the same row; else add an update."""
         locator = parse_locator(row.sql or "")
         number = self._maker.number(locator.owner, locator.table, row.scn)
         if number is None:
@@ -326,10 +329,10 @@ class Assembler:
         statement = parse(kept.sql)
         return self._maker.key_of(number, {**statement.where, **statement.values})
 
-    # --- small things
+    # --- helpers
 
     def _micros(self, time: dt.datetime) -> int:
-        """The redo's clock has whole seconds and no zone: the config says which one the host has."""
+        """Epoch microseconds of a redo time, which has whole seconds and no zone: the host's zone is in the config."""
         return (time.replace(tzinfo=self._zone) - _EPOCH) // dt.timedelta(microseconds=1)
 
     def _at(self, error: SourceError, row: Row) -> SourceError:
@@ -340,5 +343,5 @@ class Assembler:
 
 
 def action_of_none(row: Row) -> bool:
-    """A row of no table that matters all the same: missing redo. Nothing else is of all tables."""
+    """Whether a row of no table is relevant: only missing redo affects all tables."""
     return row.operation == 34

@@ -1,1 +1,1 @@
-"""The redo log format, read: from blocks to events."""
+"""Reads the redo log format: from blocks to events."""

@@ -1,7 +1,7 @@
-"""Blocks, many at once: signature, size class, number, sequence, checksum.
+"""Verifies many blocks at once: signature, size class, number, sequence, checksum.
 
-The XOR of all 16-bit words of a block, the checksum's own included, is 0. That does not depend on the byte order,
-so blocks of either are folded as 64-bit words.
+The XOR of all 16-bit words of a block, including the checksum, is 0. That does not depend on the byte order, so blocks
+of either byte order are folded as 64-bit words.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Bytes = NDArray[np.uint8]
 
 
 class Wrong(Enum):
-    """How a block is wrong; the first that fits, in this order."""
+    """Why a block is bad; the first reason that applies, in this order."""
 
     EMPTY = "it was never written"
-    SIGNATURE = "it does not begin as a block does"
+    SIGNATURE = "it does not begin with a block's signature"
     SIZE_CLASS = "it is of another block size"
     OLDER = "it is of an older log"
     NEWER = "it is of a newer log"
@@ -30,7 +30,7 @@ class Wrong(Enum):
 
 
 class BadBlock(NamedTuple):
-    #: how many good ones come before it
+    #: number of good blocks before it
     good: int
     number: int
     wrong: Wrong
@@ -42,7 +42,7 @@ class BadBlock(NamedTuple):
 
 def fold(blocks: Bytes) -> NDArray[np.uint16]:
     """The XOR of each block's 16-bit words; `blocks` is one row per block. 0 if the checksum is right."""
-    # along the long axis of the transposed words: whole vectors are folded instead of one row after the other
+    # along the long axis of the transposed words: numpy folds whole vectors instead of one row after the other
     words = np.bitwise_xor.reduce(blocks.view(np.uint64).T, axis=0)
     words ^= words >> np.uint64(32)
     words ^= words >> np.uint64(16)
@@ -58,7 +58,7 @@ def rows(data: Any, block_size: int) -> Bytes:
 
 
 def are_good(blocks: Bytes, numbers: NDArray[np.uint32], sequence: int, form: Format) -> NDArray[np.bool_]:
-    """Of each block: is it the one with this number of log `sequence`, and as it was written?"""
+    """For each block, whether it is the block with this number of log `sequence` and its checksum is right."""
     heads = blocks[:, :16].view(f"{form.order}u4")
     good: NDArray[np.bool_] = heads[:, 0] == _signature(form)
     good &= heads[:, 1] == numbers
@@ -77,7 +77,7 @@ def find_bad(blocks: Bytes, number: int, sequence: int, form: Format) -> BadBloc
 
 
 def _signature(form: Format) -> int:
-    """The first four bytes of a block, as a number of the file's byte order."""
+    """The first four bytes of a block, as an integer in the file's byte order."""
     raw = bytes((BLOCK_SIGNATURE, SIZE_CLASS[form.block_size], 0, 0))
     return int.from_bytes(raw, "little" if form.order == "<" else "big")
 

@@ -1,8 +1,8 @@
-"""From LWNs to events: what matters for captured objects, in the log's order, rows undecoded.
+"""Converts LWNs to events on captured objects, in log order. Rows are not decoded.
 
-Begins, commits and DDL are those of all transactions in containers with captured objects: which of them will touch one
-is not known when they begin, and DDL of an object that is not captured may be about to make one that is. Only those
-that begin and end in one LWN without touching what is captured are left out.
+Begins, commits and DDL are included for all transactions in containers with captured objects: at its begin it is
+unknown whether a transaction will change a captured object, and DDL on another object may create a captured one.
+Only transactions that begin and end in one LWN without changing a captured object are left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from lowwater_extractor.sources.oracle.redo.scan import (
     walk_records,
 )
 from lowwater_extractor.sources.oracle.redo.vector_columns import pick_vectors
-from lowwater_extractor.sources.oracle.redo.vector_filter import Sieve
+from lowwater_extractor.sources.oracle.redo.vector_filter import VectorFilter
 
 __all__ = [
     "ARGUMENT",
@@ -76,34 +76,34 @@ class Lwn(NamedTuple):
     """One LWN, or a group of them that was written as one."""
 
     sequence: int
-    #: of its first block in the file
+    #: offset of its first block in the file
     offset: int
-    #: lower bound of all in it and behind it; upper bound of its records
+    #: lower bound of all records in it and after it; upper bound of its records
     scn: int
     upper: int
     #: epoch seconds
     time: int
     events: list[Event]
-    #: offset behind its last block
+    #: offset after its last block
     end: int
 
 
 class EventMaker:
-    """Makes events of the LWNs of one thread."""
+    """Converts the LWNs of one thread to events."""
 
     def __init__(self, source: str, thread: int, captured: Captured, zone: tzinfo = UTC) -> None:
         self._source = source
         self._thread = thread
         self._zone = zone
-        self._sieve = Sieve(captured)
-        #: LWNs of the same second follow each other
+        self._sieve = VectorFilter(captured)
+        #: the last conversion: consecutive LWNs are mostly of the same second
         self._time = (-1, 0)
 
     def make(self, payload: Payload, lwns: Lwns, sequence: int, offset: int) -> list[Lwn]:
         """The LWNs that have events, and the last one. `offset` is that of the payload's first block in the file.
 
-        Where one of them cannot be taken, those before it are returned, and the error is raised the next time,
-        when it comes first.
+        If an LWN cannot be converted, those before it are returned; the error is raised by the next call, which begins
+        with that LWN.
         """
         work = _Work(payload, lwns, sequence, offset)
         records = walk_records(payload, lwns)
@@ -120,12 +120,12 @@ class EventMaker:
         if self._sieve.problems:
             problem = min(self._sieve.problems)
             return self._until(work, self._unknown(work, problem), problem.at)
-        # the upper bound is what the header says; should a record be above it, then what the records say
+        # the upper bound is the header's, unless a record is above it
         np.maximum(lwns.upper, (records.highest >> _SCN_SHIFT) + np.uint64(1), out=lwns.upper)
         return self._lwns(work, [] if found is None else self._events(work, records, found))
 
     def _until(self, work: _Work, error: SourceError, at: int) -> list[Lwn]:
-        """What comes before the LWN with the error."""
+        """The LWNs before the one with the error; raises it if that is the first."""
         good = work.lwn_at(at)
         if not good:
             raise error
@@ -188,7 +188,7 @@ class EventMaker:
 
     def _damaged(self, work: _Work, damage: Damage) -> SourceError:
         what = f"{damage.what} ({work.peek(damage.at)})"
-        hint = "the checksums are right, so the log was written so: report it with the log"
+        hint = "the checksums are right, so the database wrote these bytes: report it with the log"
         return LogCorruptError(what, hint=hint, **self._where(work, damage.at))
 
     def _below(self, work: _Work, at: int) -> SourceError:
@@ -202,7 +202,7 @@ class EventMaker:
 
 
 class _Work(NamedTuple):
-    """A slice that events are made of."""
+    """A slice that is converted to events."""
 
     payload: Payload
     lwns: Lwns
@@ -210,7 +210,7 @@ class _Work(NamedTuple):
     offset: int
 
     def lwn_at(self, at: int) -> int:
-        """Which LWN holds this position."""
+        """Index of the LWN that contains this position."""
         return int(np.searchsorted(self.lwns.start, at // self.payload.step, "right")) - 1
 
     def place_of(self, at: int) -> Place:
@@ -229,9 +229,9 @@ def _heads(found: Found) -> bytes:
 
 
 def _moved(payload: Payload, lwns: Lwns, records: Records) -> Ints:
-    """How far each record moves when those of an LWN are put in order of SCN and sub-SCN.
+    """How far each record moves when the records of an LWN are sorted by SCN and sub-SCN.
 
-    Places are then those of the ordered payload: they rise with the events, whatever is captured.
+    Places are those in the sorted payload: they increase with the events, whatever is captured.
     """
     lwn = np.repeat(np.arange(len(lwns.start)), np.diff(records.cuts))
     order = np.lexsort((records.at, records.key, lwn))

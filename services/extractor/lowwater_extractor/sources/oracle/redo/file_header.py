@@ -1,4 +1,4 @@
-"""The two header blocks of a log: the physical one (block 0) and the log's own (block 1)."""
+"""The two header blocks of a log: the file header (block 0) and the log header (block 1)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LogHeader(NamedTuple):
     resetlogs_scn: int
     previous_resetlogs: int
     first_scn: int
-    #: the first SCN of the next log; `SCN_NONE` while this one is written
+    #: the first SCN of the next log; `SCN_NONE` while this log is written
     next_scn: int
     #: as stored: see `layout.unpack_time`
     first_time: int
@@ -89,22 +89,22 @@ class LogHeader(NamedTuple):
 
 
 class NoHeader(NamedTuple):
-    """Why these bytes are no log's header. One that is being rewritten may look so for an instant."""
+    """Why these bytes are not a log header. A header that is being rewritten can be invalid for an instant."""
 
     why: str
 
 
 def unpack_header(data: bytes) -> LogHeader | NoHeader:
-    """From the beginning of a file: `HEADER_BYTES`, or as much as it has."""
+    """Unpack the first `HEADER_BYTES` of a file, or the whole file if it is shorter."""
     magic = data[28:32]
     if magic not in (MAGIC_LITTLE, MAGIC_BIG):
-        return NoHeader(f"no redo log: {len(data)} bytes, {data[28:32].hex(' ') or 'nothing'} in the place of its mark")
+        return NoHeader(f"no redo log: {len(data)} bytes, {data[28:32].hex(' ') or 'nothing'} as magic number")
     order = "<" if magic == MAGIC_LITTLE else ">"
     block_size = _U32[order].unpack_from(data, 20)[0]
     if block_size not in SIZE_CLASS or data[:2] != bytes((0, SIZE_CLASS[block_size])):
-        return NoHeader(f"a redo log of block size {block_size}, class {data[1]:#04x}: not a size that there is")
+        return NoHeader(f"a redo log of block size {block_size}, class {data[1]:#04x}: not a valid size")
     if len(data) < 2 * block_size:
-        return NoHeader(f"cut short: {len(data)} bytes do not hold the two header blocks of {block_size}")
+        return NoHeader(f"cut short: {len(data)} bytes do not contain the two header blocks of {block_size}")
     form = Format(order, block_size)
     if fold(rows(data[:block_size], block_size))[0]:
         return NoHeader("block 0: its checksum is wrong")
@@ -148,16 +148,16 @@ def _unpack_log_header(block: bytes, form: Format, file_blocks: int) -> LogHeade
 
 
 def check_header(header: LogHeader, identity: Identity, thread: int, sequence: int, where: Where) -> None:
-    """Is it the log that was looked for? Says what it is if it is not."""
+    """Raise an error if the header is not that of the expected log."""
     if header.identity != identity:
         raise IncarnationError(
             f"the log is of database {header.identity} ({header.name}), not of {identity}",
-            hint="the database was restored or replaced: reset the source's position to capture it anew",
+            hint="the database was restored or replaced: reset the source's position to start capture again",
             **where,
         )
     if (header.thread, header.sequence) != (thread, sequence):
         raise LogGapError(
-            f"the file of log {sequence} of thread {thread} holds log {header.sequence} of thread {header.thread}",
+            f"the file of log {sequence} of thread {thread} contains log {header.sequence} of thread {header.thread}",
             hint="restore the right log to the archive",
             **where,
         )
@@ -170,7 +170,7 @@ def check_header(header: LogHeader, identity: Identity, thread: int, sequence: i
 
 
 def check_length(header: LogHeader, size: int, where: Where) -> None:
-    """Does the file hold all that its header says is in use?"""
+    """Raise LogCorruptError if the file is shorter than the blocks in use by its header."""
     if header.closed and size < header.end:
         raise cut_short(header, size, where)
 

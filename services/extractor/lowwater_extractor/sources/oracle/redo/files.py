@@ -1,4 +1,4 @@
-"""Which log files there are. The reader asks; directories answer by the headers of what lies in them, not by names."""
+"""Finds log files for the reader. Files in directories are identified by their headers, not by their names."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from lowwater_extractor.sources.oracle.redo.file_header import (
 
 
 class LogFiles(Protocol):
-    """What a reader has to know about files. All answers are about now."""
+    """Finds the files of logs. Every call returns the current state."""
 
     def find_online(self, thread: int, sequence: int) -> Path | None: ...
 
     def find_archived(self, thread: int, sequence: int) -> Path | None: ...
 
     def current_sequence(self, thread: int) -> int | None:
-        """The newest log that the database has begun in this thread; None if that is not known."""
+        """The sequence of the newest log of this thread; None if it is unknown."""
         ...
 
 
 class _Stamp(NamedTuple):
-    """A file that has the same one has the same bytes, if nobody writes in place."""
+    """Identifies the content of a file that is not written in place."""
 
     inode: int
     size: int
@@ -38,9 +38,9 @@ class _Stamp(NamedTuple):
 
 
 class LogDirectories:
-    """Logs in directories. Files of other databases and incarnations may lie there too: they are not seen.
+    """Logs in directories. Files of other databases and of older incarnations are ignored.
 
-    Online logs are written in place, so their headers are read at each look; an archived log's header is read once.
+    Online logs are written in place, so their headers are read by each call; an archived log's header is read once.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class LogDirectories:
         archived: Sequence[Path],
         threads: Sequence[int] = (),
     ) -> None:
-        """`threads`: all that are read; a log of another one is refused. None: somebody else knows them."""
+        """`threads`: all threads that are read; a log of another thread is refused. Empty: threads are not checked."""
         self._source = source
         self._threads = frozenset(threads)
         self._identity = identity
         self._online = tuple(online)
         self._archived = tuple(archived)
         self._known: dict[Path, tuple[_Stamp, LogHeader | None]] = {}
-        #: (thread, sequence) → archived log, as of the last look
+        #: (thread, sequence) → archived log, as of the last scan of the directories
         self._found: dict[tuple[int, int], Path] = {}
 
     def find_online(self, thread: int, sequence: int) -> Path | None:
@@ -80,12 +80,12 @@ class LogDirectories:
             return newest
         self._look_archived()
         there = sorted(sequence for number, sequence in self._found if number == thread)
-        # archivers work side by side: one log may be there before the one before it, which is no gap yet
+        # archivers run concurrently: a log may be archived before its predecessor, which is not a gap
         if len(there) > 1 and there[-1] - there[-2] > 1:
             return there[-1] - 1
         return there[-1] if there else None
 
-    # --- looking
+    # --- scans of the directories
 
     def _look_online(self, thread: int) -> list[tuple[Path, LogHeader]]:
         found, others = [], set()
@@ -133,28 +133,28 @@ class LogDirectories:
                 self._check_thread(path, found)
                 self._choose(path, found, stamp)
             elif found.resetlogs > self._identity.resetlogs:
-                # older ones may lie there for as long as they like; behind a newer one nothing comes any more
+                # logs of older incarnations are ignored; after a newer one exists, this one gets no more logs
                 raise self._reset(found.thread, found.resetlogs)
 
     def _check_thread(self, path: Path, head: LogHeader) -> None:
         if self._threads and head.thread not in self._threads:
             raise StartRefusedError(
                 f"{path} is a log of redo thread {head.thread}, and `threads` names "
-                f"{', '.join(map(str, sorted(self._threads)))}: what it holds would not be captured",
+                f"{', '.join(map(str, sorted(self._threads)))}: its changes would not be captured",
                 source=self._source,
                 thread=head.thread,
                 hint="name all threads of the database in `threads`",
             )
 
     def _choose(self, path: Path, head: LogHeader, stamp: _Stamp) -> None:
-        """Of several copies of a log one that is whole."""
+        """Of several copies of a log, choose a complete one."""
         key = (head.thread, head.sequence)
         if key not in self._found or (head.closed and stamp.size >= head.end):
             self._found[key] = path
 
 
 def read_header(path: Path) -> LogHeader | NoHeader | None:
-    """None: there is no such file (any more)."""
+    """Read a file's header. None: the file does not exist."""
     try:
         with path.open("rb", buffering=0) as file:
             return unpack_header(file.read(HEADER_BYTES) or b"")

@@ -1,4 +1,4 @@
-"""What the sieve is given and what it gives: captured objects, events side by side, what stops the source."""
+"""Input and output of `VectorFilter`: captured objects, columns of events, and problems that stop the source."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lowwater_extractor.sources.oracle.redo.scan import Ints, Words
 
 
 class Captured(NamedTuple):
-    """What is captured: (container, object id) of tables and partitions, and (container, data object id) of both."""
+    """The captured tables and partitions: their (container, object id) and (container, data object id)."""
 
     objects: frozenset[tuple[int, int]]
     data_objects: frozenset[tuple[int, int]]
-    #: rows of objects above this number are taken, too: nobody knows yet who they are
+    #: rows of objects above this number are included, too: it is not known yet whether they are captured
     newest: int = OBJECT_MAX
 
     @classmethod
     def of(cls, objects: Iterable[tuple[int, int]], data_objects: Iterable[tuple[int, int]] | None = None) -> Captured:
-        """Without data objects: they have the objects' numbers, as long as a table was never moved or truncated."""
+        """Without data objects the objects' numbers are used: they are equal until a table is moved or truncated."""
         chosen = frozenset(objects)
         return cls(chosen, chosen if data_objects is None else frozenset(data_objects))
 
@@ -37,10 +37,10 @@ class Problem(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Events side by side."""
+    """Events as columns."""
 
     record: Ints
-    #: the vector that the event stands at, and the bytes that it carries
+    #: position of the event's vector, and start and end of the event's bytes
     place: Ints
     start: Ints
     stop: Ints
@@ -52,14 +52,14 @@ class Found(NamedTuple):
     split: Ints
 
     def at(self, which: Ints) -> Found:
-        return Found(*(column[which] for column in self))  # type: ignore[arg-type]  # each keeps its own type
+        return Found(*(column[which] for column in self))  # type: ignore[arg-type]  # types are kept
 
 
 class Keys:
-    """A set of numbers that many are looked up in at once."""
+    """A set of numbers for lookups of whole columns."""
 
     def __init__(self, keys: Iterable[int]) -> None:
-        # the last one is never looked for: it makes every search end inside
+        # the last key is never looked up: with it every search ends inside of the array
         self.sorted = np.array([*sorted(set(keys)), 1 << 62], np.int64)
 
     def has(self, keys: Ints) -> NDArray[np.bool_]:
@@ -67,16 +67,16 @@ class Keys:
 
 
 def idle_events(found: Found, lwn: Ints) -> NDArray[np.bool_]:
-    """Which events are of transactions of which there is a begin and an end in one LWN, and nothing else.
+    """Which events belong to transactions that have a begin and an end in one LWN, and no other events.
 
-    Not of those in several LWNs: between these a reader can stop, and another begin there.
+    Transactions in several LWNs do not count: a reader can stop between LWNs, and another one start there.
     """
     order = np.argsort(found.xid)
     xid, container, code = found.xid[order], found.container[order], found.code[order]
-    # each transaction is one run, in any order inside; containers that share an xid cut it, and keep it
+    # each transaction is one run, unordered inside; if containers share an xid the run is split, and its events kept
     cut = np.append(True, (xid[1:] != xid[:-1]) | (container[1:] != container[:-1]))
     ends = (code == codes.COMMIT) | (code == codes.ROLLBACK)
-    # one up, one down; anything else cannot be made up for
+    # begin +1, end -1; any other event adds more than all ends can subtract
     runs, lwn = np.flatnonzero(cut), lwn[order]
     balance = np.add.reduceat(np.where(code == codes.BEGIN, 1, np.where(ends, -1, len(order) + 1)), runs)
     together = np.minimum.reduceat(lwn, runs) == np.maximum.reduceat(lwn, runs)

@@ -1,7 +1,7 @@
-"""The numbers of the redo format: structs, constants, SCN forms, times. Pure.
+"""The redo format: structs, constants, SCN forms, times. Pure.
 
-Offsets and what is verified about them: docs/formats. Integers are in the byte order of the file's host; a block is
-512, 1024 or 4096 bytes; the first 16 of each are its header and the rest of all blocks, put together, is the payload.
+The offsets are documented in docs/formats. Integers are in the byte order of the file's host; a block has 512, 1024 or
+4096 bytes; the first 16 bytes of each are its header, and the rest of all blocks, concatenated, is the payload.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ BLOCK_HEAD = 16
 BLOCK_SIGNATURE = 1
 #: block size → the byte that stands for it in every block
 SIZE_CLASS = {512: 0x22, 1024: 0x22, 4096: 0x82}
-#: redo begins behind the physical header (block 0) and the log header (block 1)
+#: redo begins after the file header (block 0) and the log header (block 1)
 FIRST_BLOCK = 2
 
 MAGIC_LITTLE = b"\x7d\x7c\x7b\x7a"
 MAGIC_BIG = MAGIC_LITTLE[::-1]
 
-#: "blocks in use" of a log that is still written
+#: the number of blocks in use of a log that is still written
 NAB_OPEN = 0xFFFF_FFFF
 #: an SCN of all ones: none, or not yet
 SCN_NONE = (1 << 64) - 1
@@ -38,7 +38,7 @@ VLD_LWN = 0x04
 #: a vector's header, before its size list (from 12.1 on: older ones have no container)
 VECTOR_HEAD = 32
 
-#: 12.1, the first version whose vectors name their container; then those from which on the format differs
+#: 12.1, the first version whose vectors contain their container; then the versions in which the format changed
 VERSION_MIN = 0x0C10_0000
 VERSION_18 = 0x1200_0000
 VERSION_19 = 0x1300_0000
@@ -58,7 +58,7 @@ SESSION_DDL, SESSION_SPACE, SESSION_RECURSIVE, SESSION_LOGMINER = 0x01, 0x02, 0x
 
 
 class Place(NamedTuple):
-    """A place in a thread: `record` bytes into the payload of the LWN at `offset` of log `sequence`.
+    """A position in a thread: `record` bytes into the payload of the LWN at `offset` of log `sequence`.
 
     Offset 0 is the beginning of the log, whatever its block size.
     """
@@ -72,7 +72,7 @@ class Place(NamedTuple):
 
 
 class Where(TypedDict):
-    """The place that an error names."""
+    """The position fields of an error."""
 
     source: str
     thread: int
@@ -80,16 +80,16 @@ class Where(TypedDict):
 
 
 class Format(NamedTuple):
-    """What the bytes of one log depend on."""
+    """The parameters of one log's format."""
 
-    #: as struct and numpy write it: `<` or `>`
+    #: byte order in the notation of struct and numpy: `<` or `>`
     order: str = "<"
     block_size: int = 512
     version: int = 0x1706_0000
 
     @property
     def payload(self) -> int:
-        """Bytes of a block behind its header."""
+        """Bytes of a block after its header."""
         return self.block_size - BLOCK_HEAD
 
 
@@ -144,7 +144,7 @@ def unpack_scn_wrap_first(data: bytes, at: int, order: str = "<") -> int:
 
 
 def unpack_time(value: int) -> datetime:
-    """Without a zone, as it is stored. ValueError for what is no date."""
+    """The stored time, without a zone. Raises ValueError if it is not a date."""
     value, second = divmod(value, 60)
     value, minute = divmod(value, 60)
     value, hour = divmod(value, 24)
@@ -159,5 +159,5 @@ def pack_time(when: datetime) -> int:
 
 
 def epoch_seconds(value: int, zone: tzinfo = UTC) -> int:
-    """Of a stored time, given the zone of the database's host."""
+    """Epoch seconds of a stored time, in the zone of the database's host."""
     return int(unpack_time(value).replace(tzinfo=zone).timestamp())

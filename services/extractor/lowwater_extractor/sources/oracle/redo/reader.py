@@ -1,12 +1,12 @@
-"""One thread's redo, read without ever waiting: the next LWN with events, the end of a log, or nothing for now.
+"""Reads one thread's redo without blocking: the next LWN with events, the end of a log, or None.
 
-**Online logs** are read while they are written. A block that was never written, is of an older log or does not check is
-"not yet": it is read again, and nothing of its LWN is taken before all of that is there. The header is looked at behind
-the data: if it is still this log's, the data is too, because a log that is overwritten gets its new header first.
-Once it says that the log is closed, and still does behind the data, a block that is not good is damage.
+**Online logs** are read while they are written. A block that was never written, belongs to an older log or has a wrong
+checksum counts as not written yet: it is read again, and its LWN is processed only when it is complete. The header is
+read after the data: if it is still this log's, the data is too, because a log that is overwritten gets its new header
+first. If the header shows a closed log both before and after the data was read, a bad block is corruption.
 
-**A log switch** is seen by that header. A log that was overwritten before it was read to its end goes on from the
-archive, at the same offset: an archived log is a copy, block by block.
+**A log switch** is detected by that header. If a log was overwritten before it was read to its end, reading continues
+in the archive, at the same offset: an archived log is a copy, block by block.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from lowwater_extractor.sources.oracle.redo.files import LogFiles
 from lowwater_extractor.sources.oracle.redo.layout import Place, Where
 from lowwater_extractor.sources.oracle.redo.scan import Damage, Payload, find_lwns
 
-#: at the end of the log there is mostly nothing: look at little there
+#: bytes of a read at the end of the log, where mostly little is available
 _SLICE_MIN = 1 << 14
-#: a header that is being rewritten does not check; it is there again at once
+#: a header that is being rewritten has a wrong checksum for an instant
 _HEADER_TRIES = 50
 
 
 class LogEnd(NamedTuple):
-    """The log is read to its end; the next one begins at `next_scn`."""
+    """The log was read to its end; the next log begins at `next_scn`."""
 
     sequence: int
     next_scn: int
@@ -69,7 +69,7 @@ class ThreadReader:
         self._zone = zone
         self._maker = EventMaker(source, thread, captured, zone)
         self.sequence = start.sequence
-        #: of the next LWN; 0 is the beginning of the log
+        #: offset of the next LWN; 0 is the beginning of the log
         self.offset = start.offset
         self._ready: deque[Lwn] = deque()
         self._slice_max = slice_max
@@ -86,9 +86,9 @@ class ThreadReader:
         return Place(self.sequence, self.offset)
 
     def next(self) -> Lwn | LogEnd | None:
-        """What comes next in this thread; None if it is not there yet.
+        """The next LWN or log end of this thread; None if it is not written yet.
 
-        LWNs without events are passed over if another one is known to follow.
+        An LWN without events is skipped if the one after it has been read.
         """
         while not self._ready:
             found = self._fill()
@@ -100,7 +100,7 @@ class ThreadReader:
         return lwn
 
     def capture(self, captured: Captured, offset: int | None = None) -> None:
-        """From here on, or from the LWN at `offset` of the open log (0: its first one), other objects are captured."""
+        """Change the captured objects, from here on or from the LWN at `offset` of the open log (0: its first one)."""
         self._maker = EventMaker(self._source, self._thread, captured, self._zone)
         self._ready.clear()
         if offset is not None:
@@ -115,7 +115,7 @@ class ThreadReader:
     # --- the bytes
 
     def _fill(self) -> list[Lwn] | LogEnd | None:
-        """The LWNs from `offset` on, as many as a slice holds."""
+        """The LWNs from `offset` on that are in one slice."""
         wanted = 0
         while True:
             if self._fd < 0 and not self._open():
@@ -126,7 +126,7 @@ class ThreadReader:
                 return self._next_log()
             blocks = self._read(wanted)
             if blocks is None:
-                # it is another log by now, or was closed since: look again
+                # the file is another log by now, or was closed: read again
                 continue
             bad = find_bad(blocks, self.offset // self._head.form.block_size, self.sequence, self._head.form)
             good = len(blocks) if bad is None else bad.good
@@ -160,7 +160,7 @@ class ThreadReader:
         return self._raw[: count * block_size].reshape(count, block_size)
 
     def _still_this_log(self, before: LogHeader) -> bool:
-        """Of an online log, behind its data: False if it was overwritten, or closed since the last look."""
+        """Check an online log's header after its data was read: False if it was overwritten, or closed meanwhile."""
         head = self._head_of(self._fd)
         if not isinstance(head, LogHeader) or (head.sequence, head.identity) != (self.sequence, self._identity):
             self.close()
@@ -169,7 +169,7 @@ class ThreadReader:
         return head.closed == before.closed
 
     def _take(self, blocks: Bytes) -> list[Lwn] | int:
-        """The whole LWNs in these good blocks; if there is none, the number of blocks that one needs."""
+        """The complete LWNs in these good blocks; if there is none, the number of blocks that the first one needs."""
         assert self._head is not None
         if not len(blocks):
             return 1
@@ -188,7 +188,7 @@ class ThreadReader:
         return self._maker.make(self._payload, lwns, self.sequence, self.offset)
 
     def _not_whole(self, bad: BadBlock | None) -> None:
-        """No whole LWN here. In a log that is still written that is usual: it is read again."""
+        """There is no complete LWN here. In a log that is still written this is normal: it is read again."""
         assert self._head is not None
         if not self._head.closed:
             self._slice = _SLICE_MIN
@@ -207,20 +207,20 @@ class ThreadReader:
     # --- the files
 
     def _open(self) -> bool:
-        """The log `sequence`, online or from the archive. False: the database has not begun it yet."""
+        """Open log `sequence`, online or from the archive. False: the database has not begun it yet."""
         if self._find():
             return True
         current = self._files.current_sequence(self._thread)
         if current is None:
             return False
-        # it may have gone from online to the archive while we looked, or have just begun
+        # it may have been archived between the two searches, or have just begun
         if self._find():
             return True
         if current <= self.sequence <= current + 1:
             return False
         if self.sequence > current:
             raise LogGapError(
-                f"log {self.sequence} of thread {self._thread} is looked for, but the database is at {current}",
+                f"log {self.sequence} of thread {self._thread} is expected, but the database is at {current}",
                 hint="the database was restored to an earlier time: reset the source's position",
                 **self._where(),
             )
@@ -238,13 +238,13 @@ class ThreadReader:
         return archived is not None and self._open_file(archived, archived=True)
 
     def _open_file(self, path: Path, *, archived: bool) -> bool:
-        """False: it is gone, or (online) was overwritten since it was found."""
+        """False: the file is gone, or (online) was overwritten since it was found."""
         try:
             fd = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
             return False
         except OSError as error:
-            hint = "let the extractor read it"
+            hint = "give the extractor read permission"
             raise SourceLostError(f"{path} cannot be opened: {error.strerror}", hint=hint, **self._where()) from error
         try:
             return self._begin_file(fd, path, archived)
@@ -263,13 +263,13 @@ class ThreadReader:
         if archived and not head.closed:
             raise LogGapError(
                 f"{path}: the archived log {self.sequence} of thread {self._thread} is not closed",
-                hint="it is a copy of a log that was still written: restore the archived one",
+                hint="it is a copy of a log that was still written: restore the archived log",
                 **where,
             )
         check_length(head, os.fstat(fd).st_size, where)
         offset = self.offset or head.first_offset
         if offset % head.form.block_size or offset < head.first_offset or 0 < head.end < offset:
-            raise self._corrupt(f"offset {offset} is not one of this log's, which ends at {head.end or 'none yet'}")
+            raise self._corrupt(f"offset {offset} is not in this log, which ends at {head.end or 'none yet'}")
         self._fd, self._archived, self._head, self.offset = fd, archived, head, offset
         return True
 
@@ -277,7 +277,7 @@ class ThreadReader:
         head: LogHeader | NoHeader = NoHeader("not read")
         for _ in range(_HEADER_TRIES):
             raw = os.pread(fd, HEADER_BYTES, 0)
-            # behind each slice it is mostly what it was
+            # the header is mostly unchanged since the last slice
             if raw != self._head_seen[0]:
                 self._head_seen = (raw, unpack_header(raw))
             head = self._head_seen[1]

@@ -1,6 +1,6 @@
-"""LWNs, and the records in them, side by side.
+"""Finds LWNs and the records in them, as columns.
 
-Positions in here are bytes of the payload: the blocks put together without their headers.
+Positions are byte offsets in the payload: the concatenated blocks without their headers.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from lowwater_extractor.sources.oracle.redo.layout import (
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-#: the walk may look at a header behind the last vector
+#: a scan may read a header after the last vector
 _MARGIN = 64
 
 
 class Damage(NamedTuple):
-    """The bytes are no redo. `at` is a position in the payload."""
+    """The bytes are not redo. `at` is a position in the payload."""
 
     at: int
     what: str
 
 
 class RecordRoom(NamedTuple):
-    """Columns of records, as `walk.walk_records` fills them."""
+    """Columns of records, filled by `record_scan.walk_records`."""
 
     at: Ints
     key: Words
@@ -46,7 +46,7 @@ class RecordRoom(NamedTuple):
 
 
 class PickRoom(NamedTuple):
-    """Columns of vectors, as `walk.pick_vectors` fills them."""
+    """Columns of vectors, filled by `record_scan.pick_vectors`."""
 
     record: Ints
     at: Ints
@@ -65,7 +65,7 @@ class PickRoom(NamedTuple):
 
 
 class EventRoom(NamedTuple):
-    """Columns of events, as `usual.list_usual` fills them."""
+    """Columns of events, filled by `vector_filter_fast.list_usual`."""
 
     record: Ints
     place: Ints
@@ -87,12 +87,12 @@ class EventRoom(NamedTuple):
 
 
 class Payload:
-    """The blocks of one slice without their headers, seen as bytes and as numbers of the file's order."""
+    """The blocks of one slice without their headers, as bytes and as integers in the file's byte order."""
 
     def __init__(self, form: Format, blocks_max: int) -> None:
         self.form = form
         self.step = form.payload
-        #: the bytes themselves; all else are views of it
+        #: the bytes; the other attributes are views of it
         self.memory = bytearray(blocks_max * self.step + _MARGIN)
         self.raw = np.frombuffer(self.memory, np.uint8)
         self.blocks_max = blocks_max
@@ -100,10 +100,10 @@ class Payload:
         self.big = form.order == ">"
         self.u16 = self.raw[: len(self.raw) & ~1].view(f"{form.order}u2")
         self.u32 = self.raw[: len(self.raw) & ~3].view(f"{form.order}u4")
-        #: the same in the machine's order, for the walk
+        #: the same in the machine's byte order, for the scans
         self.words = self.u16
         self.longs = self.u32
-        #: room for what the walks find in it; memory that is made anew for each slice costs more than they do
+        #: output buffers of the scans; allocating them for each slice would cost more than the scans
         self.record_room = RecordRoom.of(len(self.raw) // RECORD_HEAD)
         self.pick_room = PickRoom.of(len(self.raw) // VECTOR_HEAD)
         self.event_room = EventRoom.of(len(self.raw) // VECTOR_HEAD)
@@ -122,9 +122,9 @@ class Payload:
 
 
 class Lwns(NamedTuple):
-    """LWNs side by side. A group that was written as several is one here."""
+    """LWNs as columns. A group of LWNs that was written as one is one row."""
 
-    #: first block, and the one behind the last
+    #: first block, and the block after the last
     start: Ints
     stop: Ints
     scn: Words
@@ -136,20 +136,20 @@ class Lwns(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Records side by side, as the file has them; they are the payload's, until it is loaded anew."""
+    """Records as columns, in file order. The columns are the payload's memory: valid until the payload is reloaded."""
 
     at: Ints
-    #: SCN << 16 | sub-SCN: the order that they were made in
+    #: SCN << 16 | sub-SCN: the order in which they were generated
     key: Words
-    #: the first record of each LWN, and the one behind the last
+    #: the first record of each LWN, and the number of records
     cuts: Ints
-    #: of each LWN its lowest and its highest key, and whether they never fall
+    #: by LWN: the lowest and highest key, and whether the keys never decrease
     lowest: Words
     highest: Words
     ordered: NDArray[np.uint8]
 
     def lwn_of(self, records: Ints) -> Ints:
-        """In which LWN these are, by their numbers."""
+        """The indexes of the LWNs that contain these records."""
         return np.searchsorted(self.cuts, records, "right") - 1
 
 
@@ -157,9 +157,9 @@ class Records(NamedTuple):
 
 
 def find_lwns(blocks: Bytes, form: Format) -> tuple[Lwns, int] | Damage:
-    """The whole LWNs at the start of `blocks`, and how many blocks the next one needs (0 if that is not known).
+    """The complete LWNs at the start of `blocks`, and the number of blocks that the next one needs (0 if unknown).
 
-    `blocks` are good ones, as `blocks.find_bad` says it.
+    `blocks` must have been verified with `blocks.find_bad`.
     """
     is_big, raw = form.order == ">", blocks.reshape(-1).data
     found = chain.count_lwns(raw, form.block_size, len(blocks), is_big)
@@ -179,7 +179,7 @@ def find_lwns(blocks: Bytes, form: Format) -> tuple[Lwns, int] | Damage:
 
 
 def _join_groups(lwns: Lwns, number: Ints, members: Ints, wanted: int, form: Format) -> tuple[Lwns, int] | Damage:
-    """LWNs of a group are processed together, once all were read."""
+    """Join the LWNs of each group: they are processed together, when all of them have been read."""
     first: list[int] = []
     last: list[int] = []
     at = 0
@@ -189,7 +189,7 @@ def _join_groups(lwns: Lwns, number: Ints, members: Ints, wanted: int, form: For
         if (number[at:end] != np.arange(end - at)).any() or (members[at:end] != members[at]).any():
             return Damage(int(lwns.start[at]) * form.payload, "LWNs of a group do not follow each other")
         if end - at < size:
-            # at least one block for each that is missing
+            # at least one block for each missing member
             held = int(lwns.stop[end - 1] - lwns.start[at])
             wanted = held + max(wanted, 1) + size - (end - at) - 1
             break

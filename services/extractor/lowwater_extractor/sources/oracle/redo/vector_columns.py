@@ -1,4 +1,4 @@
-"""The vectors that may matter, side by side, with what is read of their headers and fields."""
+"""The vectors that may be relevant, as columns, with access to their headers and fields."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from lowwater_extractor.sources.oracle.redo.scan import Damage, Ints, Payload, R
 
 
 class Wanted(NamedTuple):
-    """What is picked: by the vector's opcode its kind (0: never), and of 5.1 by the number of its object."""
+    """Which vectors are picked: by opcode the kind (0: not picked), and for a 5.1 by the number of its object."""
 
     kinds: NDArray[np.uint8]
-    #: by the last 16 bits: may it be a captured one?
+    #: by the last 16 bits of the object's number: not 0 if it may be captured
     objects: NDArray[np.uint8]
-    #: those above may be, too
+    #: objects above this number may be captured, too
     newest: int
 
 
-class Picks(NamedTuple):
-    """Vectors in the order of the payload; they are its own, until it is loaded anew."""
+class VectorColumns(NamedTuple):
+    """Vectors in payload order. The columns are the payload's memory: they are valid until the payload is reloaded."""
 
     payload: Payload
-    #: which record it is in
+    #: index of the record that contains the vector
     record: Ints
     at: Ints
     stop: Ints
-    #: where its first field begins, and how many there are
+    #: position of the first field, and number of fields
     first: Ints
     fields: Ints
     #: layer << 8 | code
     opcode: Ints
     container: Ints
-    #: of `opcodes.Kind`
+    #: an `opcodes.VectorKind`
     kind: NDArray[np.uint8]
-    #: of a row: which of the picks is the 5.1 before it. Of a 5.1: where its second field begins, which names its
-    #: object. Of a 5.6 or 5.11: where the rows before it begin that have no 5.1. -1: there is none, or it is hidden
+    #: of a row: index of the 5.1 before it. Of a 5.1: position of its second field, which has the object. Of a 5.6 or
+    #: 5.11: position of the first of the rows before it that have no 5.1. -1: there is none, or it cannot be read
     before: Ints
 
     def word(self, rows: Ints, number: int) -> Ints:
@@ -48,21 +48,21 @@ class Picks(NamedTuple):
         return found
 
     def size(self, rows: Ints, field: int) -> Ints:
-        """Of the field with this number, counted from 0; 0 if there is none."""
+        """The size of this field, counted from 0; 0 if there is none."""
         return np.where(self.fields[rows] > field, self.word(rows, VECTOR_HEAD // 2 + 1 + field), 0)
 
     def typ(self, rows: Ints) -> NDArray[np.uint8]:
         return np.asarray(self.payload.raw[self.at[rows] + 21])
 
     def field(self, rows: Ints, number: int) -> Ints:
-        """Where the field with this number begins, counted from 0: it must be there."""
+        """The position of field `number`, counted from 0; the field must exist."""
         at = self.first[rows].copy()
         for before in range(number):
             at += self.size(rows, before) + 3 & ~3
         return at
 
 
-def pick_vectors(payload: Payload, records: Records, wanted: Wanted) -> Picks | Damage:
+def pick_vectors(payload: Payload, records: Records, wanted: Wanted) -> VectorColumns | Damage:
     room = payload.pick_room
     opened, wrong = np.full(walk.OPEN, -1, np.int64), np.zeros(1, np.int64)
     count = walk.pick_vectors(
@@ -89,4 +89,4 @@ def pick_vectors(payload: Payload, records: Records, wanted: Wanted) -> Picks | 
     )
     if count < 0:
         return Damage(int(wrong[0]), walk.DAMAGE[count])
-    return Picks(payload, *(column[:count] for column in room))  # type: ignore[arg-type]  # each keeps its own type
+    return VectorColumns(payload, *(column[:count] for column in room))  # type: ignore[arg-type]  # types are kept

@@ -1,4 +1,4 @@
-"""What of the vectors matters, given which objects are captured. Works on all that the walk has picked of a slice."""
+"""Filters the picked vectors of a slice by the captured objects, and converts them to events."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ from lowwater_extractor.sources.oracle.redo.layout import (
     VECTOR_HEAD,
     opcode_text,
 )
-from lowwater_extractor.sources.oracle.redo.opcodes import Kind
+from lowwater_extractor.sources.oracle.redo.opcodes import VectorKind
 from lowwater_extractor.sources.oracle.redo.scan import Ints, Records, Words
-from lowwater_extractor.sources.oracle.redo.vector_columns import Picks, Wanted
+from lowwater_extractor.sources.oracle.redo.vector_columns import VectorColumns, Wanted
 
-#: what the vectors before a row in its record were, if not a captured 5.1 (which is ≥ 0)
+#: what precedes a row in its record, if not a captured 5.1 (whose index is ≥ 0)
 _NONE, _OTHER_UNDO, _HIDDEN_UNDO = -1, -2, -3
 
-#: 24.1: kinds of statement that are about temporary objects
+#: 24.1: kinds of statement on temporary objects
 _DDL_TEMPORARY = np.array((4, 5, 6, 8, 9, 10))
 
 #: a data object of all ones: none
 _NO_OBJECT = 0xFFFF_0000
 
 _ENCRYPTED_HINT = "redo of an encrypted tablespace cannot be read: move the table, or capture it with LogMiner"
-_REPORT_HINT = "nothing is passed over unread: report it with the log, or leave the table out of capture"
+_REPORT_HINT = "unknown records are never skipped: report it with the log, or leave the table out of capture"
 
 
-class Sieve:
-    """Takes what was picked of one slice after the other."""
+class VectorFilter:
+    """Converts the picked vectors of one slice after the other to events."""
 
     def __init__(self, captured: Captured) -> None:
         self._newest = captured.newest
         self._objects = Keys(container << 32 | number for container, number in captured.objects)
         self._data_objects = Keys(container << 32 | number for container, number in captured.data_objects)
-        #: what a vector's header tells of its object: 16 bits of the data object id
+        #: a vector's header has 16 bits of the data object id
         self._low = Keys(container << 16 | number & 0xFFFF for container, number in captured.data_objects)
         self._containers = Keys(container for container, _ in captured.objects | captured.data_objects)
         maybe = np.zeros(1 << 16, np.uint8)
         maybe[[number & 0xFFFF for _, number in captured.objects]] = 1
         self.wanted = Wanted(opcodes.kinds(), maybe, captured.newest)
-        self._actions: dict[Kind, Callable[[Picks, Ints], None]] = {
-            Kind.BEGIN: self._begin,
-            Kind.COMMIT: self._commit,
-            Kind.STATE: self._prepare,
-            Kind.DDL: self._ddl,
-            Kind.LOAD: self._load,
-            Kind.UNKNOWN: self._unknown,
+        self._actions: dict[VectorKind, Callable[[VectorColumns, Ints], None]] = {
+            VectorKind.BEGIN: self._begin,
+            VectorKind.COMMIT: self._commit,
+            VectorKind.STATE: self._prepare,
+            VectorKind.DDL: self._ddl,
+            VectorKind.LOAD: self._load,
+            VectorKind.UNKNOWN: self._unknown,
         }
 
-    def find(self, picks: Picks, records: Records) -> Found | None:
-        """All events, in the order of the payload; `problems` has what stops the source."""
+    def find(self, picks: VectorColumns, records: Records) -> Found | None:
+        """All events, in payload order; sets `problems` to the vectors that stop the source."""
         self._payload = picks.payload
         self.problems: list[Problem] = []
         if not len(picks.at):
@@ -70,8 +70,8 @@ class Sieve:
         found = self._unusual(picks, records)
         return None if found is None else found.at(np.argsort(found.place))
 
-    def _usual(self, picks: Picks) -> Found | None:
-        """None: the columns have to be gone through."""
+    def _usual(self, picks: VectorColumns) -> Found | None:
+        """The fast path. None: the slow path is needed."""
         payload, room = picks.payload, picks.payload.event_room
         count = list_usual(
             payload.view, payload.words.data, payload.longs.data, payload.big, self._objects.sorted.data,
@@ -81,12 +81,12 @@ class Sieve:
         if count < 0:
             return None
         of = room.before(count)
-        # what an event carries begins at its own vector
+        # an event's bytes begin at its own vector
         return Found(
             of.record, of.place, of.place, of.stop, of.container, of.xid, of.code, of.value, of.flags, of.split
         )  # fmt: skip
 
-    def _unusual(self, picks: Picks, records: Records) -> Found | None:
+    def _unusual(self, picks: VectorColumns, records: Records) -> Found | None:
         self._found: list[Found] = []
         self._changes(picks)
         for kind, action in self._actions.items():
@@ -96,7 +96,7 @@ class Sieve:
         if not self._found:
             return None
         whole = Found(*(np.concatenate(column) for column in zip(*self._found, strict=True)))
-        # where the records are in order the walk has done it
+        # if the records are in order, `pick_vectors` has already skipped idle transactions
         if not records.ordered.all():
             whole = whole.at(np.flatnonzero(~idle_events(whole, records.lwn_of(whole.record))))
         begins = np.flatnonzero(whole.code == codes.BEGIN)
@@ -107,26 +107,26 @@ class Sieve:
 
     # --- rows and their undo
 
-    def _changes(self, picks: Picks) -> None:
-        undo = np.flatnonzero(picks.kind == Kind.UNDO)
-        #: of each pick: what a row sees that it stands behind
+    def _changes(self, picks: VectorColumns) -> None:
+        undo = np.flatnonzero(picks.kind == VectorKind.UNDO)
+        #: by vector: the value for rows that follow it
         state = np.full(len(picks.at), _OTHER_UNDO, np.int64)
         taken, number = self._undo(picks, undo, state)
         state[taken] = np.arange(len(taken))
-        rows = np.flatnonzero(picks.kind == Kind.ROW)
+        rows = np.flatnonzero(picks.kind == VectorKind.ROW)
         before = picks.before[rows]
         pair = np.where(before < 0, _NONE, state[before])
         doubtful = np.flatnonzero(pair != _OTHER_UNDO)
         rows, pair = rows[doubtful], pair[doubtful]
         suspects = self._rows(picks, rows, pair)
-        undone = self._undo_of(picks, np.flatnonzero(picks.kind == Kind.UNDONE))
+        undone = self._undo_of(picks, np.flatnonzero(picks.kind == VectorKind.UNDONE))
         if len(suspects):
             self._check_suspects(picks, suspects, undone)
         if len(taken):
             self._add_pairs(picks, taken, number, rows[pair >= 0], pair[pair >= 0])
 
-    def _undo(self, picks: Picks, rows: Ints, state: Ints) -> tuple[Ints, Ints]:
-        """5.1: the object id is in its second field. Which are of captured rows, and their objects."""
+    def _undo(self, picks: VectorColumns, rows: Ints, state: Ints) -> tuple[Ints, Ints]:
+        """The 5.1 of captured rows, and their objects. The object id is in the second field."""
         ktub = picks.before[rows]
         if ktub.min(initial=0) < 0:
             unseen, seen = rows[ktub < 0], np.flatnonzero(ktub >= 0)
@@ -141,8 +141,8 @@ class Sieve:
         mine = np.flatnonzero(self._row_undo(picks, rows, ktub, known, young))
         return rows[mine], number[mine]
 
-    def _add_pairs(self, picks: Picks, taken: Ints, number: Ints, rows: Ints, pair: Ints) -> None:
-        """Each captured 5.1 with the rows behind it: the event ends with the last, and has the first one's opcode."""
+    def _add_pairs(self, picks: VectorColumns, taken: Ints, number: Ints, rows: Ints, pair: Ints) -> None:
+        """Add an event for each captured 5.1 with the rows after it; its opcode is that of the first row."""
         stop, partner = picks.stop[taken], np.zeros(len(taken), np.int64)
         stop[pair] = picks.stop[rows]
         partner[pair[::-1]] = picks.opcode[rows[::-1]]
@@ -151,11 +151,12 @@ class Sieve:
         self._add(picks, taken, xid, codes.ROW | partner, value=number, split=split, stop=stop)
 
     def _row_undo(
-        self, picks: Picks, rows: Ints, ktub: Ints, known: NDArray[np.bool_], young: NDArray[np.bool_]
+        self, picks: VectorColumns, rows: Ints, ktub: Ints, known: NDArray[np.bool_], young: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Of undo of captured objects, that of rows. The rest is on the list of what is passed over, or stops us.
+        """Which undo of captured objects is undo of rows. Other undo is in `opcodes.PASSED_UNDO`, or stops the source.
 
-        A young object may as well be an index, or anything: only its rows are of interest.
+        `young`: objects that are newer than the dictionary, which may be indexes or anything else: only undo of rows is
+        relevant.
         """
         mine = known | young
         if not mine.any():
@@ -170,8 +171,8 @@ class Sieve:
                 self._stop_at(picks, rows[which : which + 1], what, _REPORT_HINT)
         return np.asarray(mine & ~other)
 
-    def _rows(self, picks: Picks, rows: Ints, pair: Ints) -> Ints:
-        """11.x that do not belong to a 5.1 of another object. Returns those that look captured and have no 5.1."""
+    def _rows(self, picks: VectorColumns, rows: Ints, pair: Ints) -> Ints:
+        """Check 11.x that do not belong to a 5.1 of another object. Return those without a 5.1 that may be captured."""
         partner = pair >= 0
         opcode = picks.opcode[rows]
         strange = partner & ~_IS_ROW[opcode]
@@ -181,12 +182,12 @@ class Sieve:
         hidden = (pair == _HIDDEN_UNDO) & maybe | (maybe | partner) & (picks.typ(rows) & TYP_ENCRYPTED != 0)
         if hidden.any():
             self._stop_at(picks, rows[hidden], "an encrypted change of a captured object", _ENCRYPTED_HINT)
-        # locks and links of blocks may stand alone; a row does not change without undo
+        # locks and block links may have no undo; a row change always has
         alone = _IS_ROW[opcode] & (opcode != opcodes.LOCK)
         return np.asarray(rows[alone & maybe & (pair == _NONE) & ~hidden])
 
-    def _undo_of(self, picks: Picks, rows: Ints) -> tuple[Ints, Ints]:
-        """5.6, 5.11: the 11.x before it took back a change. Returns from where to where those stand."""
+    def _undo_of(self, picks: VectorColumns, rows: Ints) -> tuple[Ints, Ints]:
+        """Add events for 5.6 and 5.11: the 11.x before them undid a change. Return start and end of those 11.x."""
         if not len(rows):
             return rows, rows
         rows = rows[picks.typ(rows) & TYP_ENCRYPTED == 0]
@@ -216,8 +217,8 @@ class Sieve:
         self._add(picks, rows, xid, codes.UNDO | opcode, value=number, split=split, start=start, stop=stop)
         return undone
 
-    def _check_suspects(self, picks: Picks, rows: Ints, undone: tuple[Ints, Ints]) -> None:
-        """11.x that belong to no 5.1: good only if a 5.6 or 5.11 stands behind them."""
+    def _check_suspects(self, picks: VectorColumns, rows: Ints, undone: tuple[Ints, Ints]) -> None:
+        """Stop at 11.x that belong to no 5.1, unless they are followed by a 5.6 or 5.11."""
         at, (start, stop) = picks.at[rows], undone
         good = np.zeros(len(at), np.bool_)
         if len(start):
@@ -227,34 +228,34 @@ class Sieve:
 
     # --- transactions
 
-    def _begin(self, picks: Picks, rows: Ints) -> None:
+    def _begin(self, picks: VectorColumns, rows: Ints) -> None:
         rows = self._ours(picks, rows)
         slot, sequence = self._slot(picks, rows)
-        # without a number it extends the undo of a transaction: not a begin
+        # without a sequence it is not a begin: it extends the undo of a transaction
         real = np.flatnonzero(sequence)
         rows = rows[real]
         self._add(picks, rows, _xid(_usn(picks, rows), slot[real], sequence[real]), codes.BEGIN)
 
-    def _commit(self, picks: Picks, rows: Ints) -> None:
+    def _commit(self, picks: VectorColumns, rows: Ints) -> None:
         rows = self._ours(picks, rows)
         slot, sequence = self._slot(picks, rows)
         flags = self._payload.raw[picks.first[rows] + 16].astype(np.int64)
         code = np.where(flags & COMMIT_ROLLED_BACK, codes.ROLLBACK, codes.COMMIT)
-        # the time is the last of its few fields, if that has the size of one; 0: it is the LWN's
+        # the time is the last field, if there are at most 4 and it has 4 bytes; 0: the LWN's time is used
         fields = picks.fields[rows]
         last = self._payload.u16[(picks.at[rows] >> 1) + 16 + fields]
         timed = (fields > 1) & (fields <= _COMMIT_FIELDS_MAX) & (last == 4)
         when = np.where(timed, self._payload.u32[picks.stop[rows] - 4 >> 2], 0).astype(np.int64)
         self._add(picks, rows, _xid(_usn(picks, rows), slot, sequence), code, value=when, flags=flags)
 
-    def _prepare(self, picks: Picks, rows: Ints) -> None:
+    def _prepare(self, picks: VectorColumns, rows: Ints) -> None:
         rows = self._ours(picks, rows)
         slot, sequence = self._slot(picks, rows)
         self._add(picks, rows, _xid(_usn(picks, rows), slot, sequence), codes.PREPARE, stop=picks.stop[rows])
 
-    def _sessions(self, picks: Picks, records: Ints) -> Ints:
-        """The flags of the session that speaks in each of these records; 0 if none does."""
-        rows = np.flatnonzero(picks.kind == Kind.SESSION)
+    def _sessions(self, picks: VectorColumns, records: Ints) -> Ints:
+        """The session flags in each of these records; 0 if there are none."""
+        rows = np.flatnonzero(picks.kind == VectorKind.SESSION)
         if not len(rows):
             return np.zeros(len(records), np.int64)
         flags = np.zeros(int(picks.record[-1]) + 1, np.int64)
@@ -265,9 +266,9 @@ class Sieve:
                 flags[picks.record[those]] = self._payload.u16[picks.field(those, before) >> 1]
         return flags[records]
 
-    # --- the rest
+    # --- DDL, loads, unknown vectors
 
-    def _ddl(self, picks: Picks, rows: Ints) -> None:
+    def _ddl(self, picks: VectorColumns, rows: Ints) -> None:
         rows = self._ours(picks, rows)
         kind = self._payload.u16[picks.first[rows] + 16 >> 1]
         rows = rows[~np.isin(kind, _DDL_TEMPORARY)]
@@ -275,11 +276,14 @@ class Sieve:
         number = np.where(good, self._payload.u32[np.where(good, picks.field(rows, 11), 0) >> 2], 0).astype(np.int64)
         self._add(picks, rows, self._xid(picks.first[rows] + 4), codes.DDL, value=number, stop=picks.stop[rows])
 
-    def _load(self, picks: Picks, rows: Ints) -> None:
-        """Layer 19: rows that are not in the redo as rows. Where the database can be asked, who it is about is decided
-        later: a table that was truncated or moved has a data object that is younger than the dictionary."""
+    def _load(self, picks: VectorColumns, rows: Ints) -> None:
+        """Layer 19: rows that were loaded as whole blocks, which are not in the redo as rows.
+
+        With a database connection the table is determined later: a table that was truncated or moved has a data object
+        that is newer than the dictionary.
+        """
         container = picks.container[rows]
-        # in the vector's header: the data object, its high half and its low one
+        # the data object in the vector's header: high half and low half
         number = picks.word(rows, 3) << 16 | picks.word(rows, 11)
         low = self._low.has(container << 16 | picks.word(rows, 11))
         whole = picks.size(rows, 0) >= 4
@@ -288,17 +292,17 @@ class Sieve:
         number = np.where(loaded, named, number)
         mine = np.where(loaded, self._data_objects.has(container << 32 | number), low)
         if self._newest == OBJECT_MAX:
-            hint = "what is loaded as whole blocks is not in the redo as rows: reset the source after the load"
+            hint = "rows that are loaded as whole blocks are not in the redo as rows: reset the source after the load"
             self._stop_at(picks, rows[mine], "a direct load into a captured table", hint)
             return
         young = (number > self._newest) & (number < _NO_OBJECT) & self._containers.has(container)
         taken = np.flatnonzero(mine | young)
         rows = rows[taken]
-        # of the vector only its header is kept: the blocks themselves are of no use
+        # only the vector's header is needed, not the blocks
         stop = picks.at[rows] + VECTOR_HEAD
         self._add(picks, rows, np.zeros(len(rows), np.uint64), codes.LOAD, value=number[taken], stop=stop)
 
-    def _unknown(self, picks: Picks, rows: Ints) -> None:
+    def _unknown(self, picks: VectorColumns, rows: Ints) -> None:
         container = picks.container[rows]
         mine = self._low.has(container << 16 | picks.word(rows, 11))
         mine |= self._containers.has(container) & (picks.opcode[rows] >> 8 == 5)
@@ -307,10 +311,10 @@ class Sieve:
 
     # --- fields
 
-    def _ours(self, picks: Picks, rows: Ints) -> Ints:
+    def _ours(self, picks: VectorColumns, rows: Ints) -> Ints:
         return rows[self._containers.has(picks.container[rows])]
 
-    def _slot(self, picks: Picks, rows: Ints) -> tuple[Words, Words]:
+    def _slot(self, picks: VectorColumns, rows: Ints) -> tuple[Words, Words]:
         """slt and sqn of a 5.2, 5.4, 5.12."""
         at = picks.first[rows]
         return self._payload.u16[at >> 1].astype(np.uint64), self._payload.u32[at + 4 >> 2].astype(np.uint64)
@@ -326,7 +330,7 @@ class Sieve:
 
     def _add(
         self,
-        picks: Picks,
+        picks: VectorColumns,
         rows: Ints,
         xid: Words,
         code: Ints | int,
@@ -337,7 +341,7 @@ class Sieve:
         start: Ints | None = None,
         stop: Ints | None = None,
     ) -> None:
-        """`stop`: the event carries the bytes up to there."""
+        """Add events. `start`, `stop`: the bytes that they contain; without `stop` none."""
         at, count = picks.at[rows], len(rows)
         begin = at if start is None else start
         if stop is not None and self._payload.big:
@@ -347,14 +351,14 @@ class Sieve:
             Found(picks.record[rows], at, begin, begin if stop is None else stop, picks.container[rows], xid, *columns)
         )
 
-    def _stop_at(self, picks: Picks, rows: Ints, what: str, hint: str) -> None:
+    def _stop_at(self, picks: VectorColumns, rows: Ints, what: str, hint: str) -> None:
         for row, opcode in zip(rows.tolist(), picks.opcode[rows].tolist(), strict=True):
             self.problems.append(Problem(int(picks.at[row]), f"{what}: {opcode_text(opcode)}", hint))
 
 
 _IS_ROW = np.zeros(1 << 16, np.bool_)
 _IS_ROW[list(opcodes.ROWS)] = True
-#: a 5.4 has no more than these
+#: maximum number of fields of a 5.4
 _COMMIT_FIELDS_MAX = 4
 
 
@@ -362,7 +366,7 @@ def _column(value: Ints | int, count: int) -> Ints:
     return np.full(count, value, np.int64) if isinstance(value, int) else value
 
 
-def _usn(picks: Picks, rows: Ints) -> Words:
+def _usn(picks: VectorColumns, rows: Ints) -> Words:
     """The undo segment, from the class of its header (odd) or block (even)."""
     return (picks.word(rows, 1) - 15 >> 1).astype(np.uint64)
 

@@ -1,1 +1,1 @@
-"""Compiled: every byte of redo passes through these loops."""
+"""Loops over every byte of redo, compiled with Cython."""

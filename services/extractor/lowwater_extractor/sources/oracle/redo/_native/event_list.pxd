@@ -1,4 +1,4 @@
-# The C types of event_list.py. An xid has more than 64 bits: it and its upper part are Python's numbers.
+# The C types of event_list.py. An xid has more than 64 bits: it and its upper part are Python integers.
 cimport cython
 
 ctypedef const long long[::1] Column

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
-"""Events, one by one, of what was found side by side. Compiled as `walk` is, with the C types of `event_list.pxd`."""
+"""Converts columns of events to a list of events. Compiled with the C types of `event_list.pxd`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ def list_events(
     start: Buffer,
     stop: Buffer,
 ) -> list[tuple[int, int, int, int, bytes]]:
-    """(SCN, xid, code, place, data); the data is a head and the payload from `start` to `stop`, which lie in it."""
+    """Return tuples (SCN, xid, code, place, data); data is the event's head and the bytes `start` to `stop` of memory.
+
+    `start` and `stop` must be inside of `memory`: they are not checked.
+    """
     events: list[tuple[int, int, int, int, bytes]] = []
     xid: int = -1
     for row in range(len(scn)):
-        # one after the other they are mostly of the same transaction
+        # consecutive events are mostly of the same transaction
         if xid < 0 or low[row] != low[row - 1] or container[row] != container[row - 1]:
             high: int = container[row]
             xid = high << 64 | low[row]

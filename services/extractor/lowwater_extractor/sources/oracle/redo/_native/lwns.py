@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
-"""From LWN to LWN: each says how many blocks it has, and the next one begins behind them. Compiled as `walk` is.
+"""Finds LWNs: each header has the number of its blocks, and the next LWN begins after them. Compiled with `lwns.pxd`.
 
-`raw` are whole blocks that were found good. Nothing is read but the long record header at the start of a block.
+`raw` is whole blocks that have been verified. Only the long record header at the start of a block is read.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Final
 
 Buffer = memoryview
 
-#: numbers of the format, as `layout` has them
+#: constants of the format, the same as in `layout`
 _BLOCK_HEAD: Final = 16
 _LWN_HEAD: Final = 68
 _VLD_LWN: Final = 4
 
-#: columns: first block, the one behind the last; lower and upper SCN; time; number in its group, members of that
+#: columns: first block, the block after the last; lower and upper SCN; time; number in its group, size of the group
 _START: Final = 0
 _STOP: Final = 1
 _SCN: Final = 2
@@ -37,7 +37,7 @@ def _u32(raw: Buffer, at: int, is_big: bool) -> int:
 
 
 def _scn(raw: Buffer, at: int, is_big: bool) -> int:
-    """Six bytes, or eight where the flag for that is set."""
+    """An SCN of six bytes, or of eight if the flag for that is set."""
     scn: int = _u32(raw, at, is_big)
     high: int = _u16(raw, at + 4, is_big)
     last: int = _u16(raw, at + 6, is_big)
@@ -47,9 +47,9 @@ def _scn(raw: Buffer, at: int, is_big: bool) -> int:
 
 
 def count_lwns(raw: Buffer, block_size: int, blocks: int, is_big: bool) -> int:
-    """How many begin in these blocks, the last one perhaps without having all of its own.
+    """The number of LWNs that begin in these blocks; the last one may be incomplete.
 
-    -1 - n: in block n no LWN begins, but one should. Its first record has the long header, and its length twice.
+    -1 - n: an LWN should begin in block n, but does not. Its first record has the long header, and its length twice.
     """
     count: int = 0
     block: int = 0
@@ -69,7 +69,7 @@ def count_lwns(raw: Buffer, block_size: int, blocks: int, is_big: bool) -> int:
 
 
 def list_lwns(raw: Buffer, block_size: int, count: int, is_big: bool, out: Buffer) -> None:
-    """The columns of so many LWNs, one behind the other in `out`; they were counted before."""
+    """Write the columns of `count` LWNs to `out`, one column after the other. `count` is from `count_lwns`."""
     block: int = 0
     for lwn in range(count):
         at: int = block * block_size + _BLOCK_HEAD

@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
-"""The two walks that every byte of redo goes through: from record to record, and from vector to vector.
+"""The two scans over every byte of redo: from record to record, and from vector to vector.
 
-Plain Python, which Cython compiles with the C types that `walk.pxd` gives: a vector that does not matter costs some ten
-nanoseconds then. No numpy in here: it works on buffers that its callers own.
+Plain Python that Cython compiles with the C types of `record_scan.pxd`: an irrelevant vector then costs about ten
+nanoseconds. It does not use numpy: it works on buffers that the callers own.
 
-The compiled form checks no index by itself. So nothing is read before it is known to lie in the record, a record before
-it lies in its LWN; a header may be read where there is no room for one, which `Payload` has a margin for. The tests run
-the plain form, whose indexes Python checks, on redo that is damaged everywhere.
+The compiled form does not check indexes. So a byte is read only after a check that it is in its record, and a record
+only after a check that it is in its LWN; a header may be read after the last record, for which `Payload` has a margin.
+The tests run the plain form, whose indexes Python checks, on redo that is damaged at every byte.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 Buffer = memoryview
 
-#: numbers of the format, as `layout` has them
+#: constants of the format, the same as in `layout`
 _RECORD_HEAD: Final = 24
 _LWN_HEAD: Final = 68
 _VECTOR_HEAD: Final = 32
@@ -24,7 +24,7 @@ _VLD_VECTORS: Final = 1
 _VLD_LWN: Final = 4
 _TYP_ENCRYPTED: Final = 0x80
 
-#: kinds of a vector, as `opcodes.Kind` has them
+#: kinds of a vector, the same as in `opcodes.VectorKind`
 _PASSED: Final = 0
 _UNDO: Final = 1
 _ROW: Final = 2
@@ -35,15 +35,15 @@ _STATE: Final = 6
 _SESSION: Final = 7
 _DDL: Final = 8
 
-#: what stands before a row in its record: no undo, or one of an object that is not captured; else a picked one's number
+#: what precedes a row in its record: no undo, or undo of an object that is not captured; else the picked undo's index
 _NO_UNDO: Final = -1
 _OTHER_UNDO: Final = -2
 
-#: an undo needs so much of its first field, and of its second
+#: minimum sizes of the first and second field of an undo
 _UNDO_HEAD_MIN: Final = 20
 _UNDO_OBJECT_MIN: Final = 24
 
-#: of the table in which transactions wait for their commit, by undo segment and slot
+#: size of the table of begins without a commit, by a hash of undo segment and slot
 OPEN: Final = 4096
 _OPEN_LAST: Final = 4095
 
@@ -52,7 +52,7 @@ _BROKEN_CHAIN: Final = -2
 _EMPTY_LWN: Final = -3
 _BROKEN_VECTOR: Final = -4
 
-#: what a walk returns where the bytes are no redo; `wrong` has the position
+#: what a scan returns if the bytes are not redo; `wrong` has the position
 DAMAGE: Final = {
     _SMALL_RECORD: "a record that is smaller than its header",
     _BROKEN_CHAIN: "a record that does not end where the next one starts, or its LWN ends",
@@ -76,10 +76,10 @@ def walk_records(
     ordered: Buffer,
     wrong: Buffer,
 ) -> int:
-    """Fills the columns of all records of the LWNs from block `start` to `stop`; returns how many they are.
+    """Fill the columns of all records of the LWNs from block `start` to `stop`; return the number of records.
 
-    Each begins where the one before it ends. Only the end of a block is passed over: too little for a header, or said
-    to be empty. What the block headers say of their first records (`first`) has to be the same.
+    Each record begins where the previous one ends. Only the end of a block is skipped, if it is too short for a header
+    or has the record length 0. The offsets of first records in the block headers (`first`) must agree.
     """
     count: int = 0
     for lwn in range(len(start)):
@@ -87,7 +87,7 @@ def walk_records(
         end: int = stop[lwn] * step
         block: int = start[lwn]
         left: int = step
-        #: the block whose first record was found already
+        #: the last block whose first record was checked
         seen: int = block - 1
         low: int = 0xFFFF_FFFF_FFFF_FFFF
         high: int = 0
@@ -171,14 +171,15 @@ def pick_vectors(
     open_of: Buffer,
     wrong: Buffer,
 ) -> int:
-    """Fills the columns of all vectors that may matter; returns how many they are.
+    """Fill the columns of all vectors that may be relevant; return the number of vectors.
 
-    Begin and commit of a transaction that stand in one LWN, with no picked undo between them, are passed over. Not
-    those in several LWNs: between these a reader can stop, and another begin there. And only where the records are in
-    order: else an undo may follow.
+    Begin and commit of a transaction in one LWN, with no picked undo between them, are skipped. If they are in several
+    LWNs they are not, because a reader can stop between LWNs and another one start there; nor if the records of the LWN
+    are not in order, because an undo may follow.
 
-    `kinds` is by opcode; `maybe` by the last 16 bits of an undo's object, and says that it may be a captured one, as
-    those above `newest` may. A row is picked if the undo before it was, or if there was none. `before`: see `Picks`.
+    `kinds` is indexed by opcode; `maybe` by the last 16 bits of an undo's object: not 0 if the object may be captured.
+    Objects above `newest` may be captured, too. A row is picked if the undo before it was picked, or if there was none.
+    `before`: see `VectorColumns`.
     """
     count: int = 0
     lwn: int = 0
@@ -221,7 +222,7 @@ def pick_vectors(
                 lone = -1
                 undo = _NO_UNDO
                 if kind == _UNDO:
-                    # its object is in its second field; where that cannot be seen, it is picked
+                    # the object is in the second field; if that cannot be read, the undo is picked
                     if listed >= 6 and not raw[at + 21] & _TYP_ENCRYPTED:
                         head: int = words[place + 1]
                         if head >= _UNDO_HEAD_MIN and words[place + 2] >= _UNDO_OBJECT_MIN:
@@ -243,7 +244,7 @@ def pick_vectors(
                         if not picked:
                             kind_of[began] = _PASSED
                             began += 1
-                            # what is said of its session, too
+                            # the vector with its session, too
                             if (
                                 began < count
                                 and kind_of[began] == _SESSION
@@ -266,7 +267,7 @@ def pick_vectors(
 
 
 def _ends(words: Buffer, longs: Buffer, at: int, first: int, begin_at: int, begin_first: int) -> bool:
-    """Is this the commit of that begin: the same class, container, slot and number?"""
+    """Whether the commit belongs to the begin: it has the same class, container, slot and sequence."""
     return (
         words[at + 2 >> 1] == words[begin_at + 2 >> 1]
         and words[at + 24 >> 1] == words[begin_at + 24 >> 1]

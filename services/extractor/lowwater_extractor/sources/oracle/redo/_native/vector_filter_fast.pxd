@@ -1,4 +1,4 @@
-# The C types of usual.py.
+# The C types of vector_filter_fast.py.
 cimport cython
 
 cdef int _VECTOR_HEAD, _TYP_ENCRYPTED, _ROW_UNDO, _LOCK, _SESSION_START, _SESSION_ON, _SESSION_SYSTEM, _ROLLED_BACK

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
-"""Events of picked vectors, where all is as usual: rows with their undo, begins, commits. Compiled as `walk` is.
+"""Fast path of `VectorFilter`: events of rows with their undo, begins and commits. Compiled with C types.
 
-This is what `Sieve` does with whole columns, one vector after the other. Whatever is not in here, or not as it should
-be (a rollback, DDL, an encrypted vector, a row without undo, an object that is new), is left to the sieve, for the
-whole slice: it takes it, or says what is wrong with it. `list_usual` then answers -1.
+It handles one vector after the other, where `VectorFilter` works on whole columns. If a slice contains anything else (a
+rollback, DDL, an encrypted vector, a row without undo, a new object), `list_usual` returns -1 and `VectorFilter`
+processes the whole slice on its slow path, and reports problems.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 Buffer = memoryview
 
-#: numbers of the format, as `layout` and `opcodes` have them
+#: constants of the format, the same as in `layout` and `opcodes`
 _VECTOR_HEAD: Final = 32
 _TYP_ENCRYPTED: Final = 0x80
 _ROW_UNDO: Final = 0x0B01
@@ -21,10 +21,10 @@ _SESSION_START: Final = 0x0513
 _SESSION_ON: Final = 0x0514
 _SESSION_SYSTEM: Final = 0x0A
 _ROLLED_BACK: Final = 0x04
-#: a 5.4 has no more fields than these
+#: maximum number of fields of a 5.4
 _COMMIT_FIELDS_MAX: Final = 4
 
-#: kinds of a vector, as `opcodes.Kind` has them
+#: kinds of a vector, the same as in `opcodes.VectorKind`
 _PASSED: Final = 0
 _UNDO: Final = 1
 _ROW: Final = 2
@@ -33,7 +33,7 @@ _COMMIT: Final = 4
 _SESSION: Final = 7
 _UNKNOWN: Final = 10
 
-#: of events, as `codes` has them
+#: codes of events, the same as in `codes`
 _CODE_ROW: Final = 0x8000_0000
 _CODE_BEGIN: Final = 0x52 << 16
 _CODE_COMMIT: Final = 0x54 << 16
@@ -41,13 +41,13 @@ _CODE_ROLLBACK: Final = 0x55 << 16
 _FLAG_SYSTEM: Final = 1
 _FLAG_BIG_ENDIAN: Final = 1
 
-#: where a session's flags stand: so many fields before them
+#: the index of the field with a session's flags
 _START_FIELD: Final = 10
 _ON_FIELD: Final = 2
 
 
 def _has(keys: Buffer, key: int) -> bool:
-    """Whether a sorted column has it; its last key is greater than any that is looked for."""
+    """Whether a sorted column contains `key`; its last key must be greater than any `key`."""
     low: int = 0
     high: int = len(keys) - 1
     while low < high:
@@ -60,7 +60,7 @@ def _has(keys: Buffer, key: int) -> bool:
 
 
 def _field(words: Buffer, at: int, first: int, number: int) -> int:
-    """Where the field with this number begins, counted from 0; it is there."""
+    """The position of field `number`, counted from 0; the field must exist."""
     for place in range(number):
         first += words[(at + _VECTOR_HEAD + 2 >> 1) + place] + 3 & ~3
     return first
@@ -72,7 +72,7 @@ def _xid(segment: int, slot: int, sequence: int) -> int:
 
 
 def _tell(code: Buffer, value: Buffer, start: int, stop: int, session: int) -> None:
-    """Begins know the session that speaks in their record."""
+    """Set the session flags of the begins among these events, which are in one record."""
     for event in range(start, stop):
         if code[event] == _CODE_BEGIN:
             value[event] = session
@@ -109,13 +109,13 @@ def list_usual(
     event_flags: Buffer,
     event_split: Buffer,
 ) -> int:
-    """Fills the columns of events, in the order of the payload; how many they are, or -1."""
+    """Fill the columns of events, in payload order; return the number of events, or -1 if the slow path is needed."""
     count: int = 0
-    #: the event of the undo before this vector; -1: it has none
+    #: the event of the undo before this vector; -1: there is none
     open_event: int = -1
     record: int = -1
     first_event: int = 0
-    #: what is said of the session in this record; -1: nothing is
+    #: the session flags in this record; -1: there are none
     session: int = -1
     is_on: bool = False
     for pick in range(len(at_of)):
@@ -154,7 +154,7 @@ def list_usual(
         elif kind == _ROW:
             opcode: int = opcode_of[pick]
             if before_of[pick] < 0:
-                # locks and links of blocks may stand alone; a row does not change without undo
+                # locks and block links may have no undo; a row change always has
                 is_change: bool = is_row[opcode] != 0 and opcode != _LOCK
                 is_hidden: bool = raw[at + 21] & _TYP_ENCRYPTED != 0
                 if (is_change or is_hidden) and _has(low, container << 16 | words[at + 22 >> 1]):
@@ -175,7 +175,7 @@ def list_usual(
                 continue
             number = longs[first + 4 >> 2]
             if kind == _BEGIN and number == 0:
-                # it extends the undo of a transaction
+                # not a begin: it extends the undo of a transaction
                 continue
             event_xid[count] = _xid(words[at + 2 >> 1] - 15 >> 1, words[first >> 1], number)
             event_stop[count] = at
@@ -186,7 +186,7 @@ def list_usual(
                 fields: int = fields_of[pick]
                 event_code[count] = _CODE_ROLLBACK if flags & _ROLLED_BACK else _CODE_COMMIT
                 event_flags[count] = flags
-                # the time is the last of its few fields, if that has the size of one; 0: it is the LWN's
+                # the time is the last field, if there are at most 4 and it has 4 bytes; 0: the LWN's time is used
                 if 1 < fields <= _COMMIT_FIELDS_MAX and words[(at + _VECTOR_HEAD >> 1) + fields] == 4:
                     event_value[count] = longs[stop_of[pick] - 4 >> 2]
         elif kind == _SESSION:
