@@ -79,7 +79,7 @@ class Admin:
                 # the client delivers its errors as events, one per poll
                 while self._client.poll(0):
                     pass
-                self._errors.check(f"no way into Kafka at {self._kafka.bootstrap_servers}")
+                self._errors.check(f"no access to Kafka at {self._kafka.bootstrap_servers}")
                 why = f"no broker at {self._kafka.bootstrap_servers}: {self._errors.text or error.args[0].str()}"
                 if time.monotonic() > deadline:
                     raise BusError(

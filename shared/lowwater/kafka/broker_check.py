@@ -29,7 +29,7 @@ _MISSING_TIMES = 2
 
 
 class TopicWatch:
-    """Created when the topics exist; `look` is called from the loop of the service, at any rate."""
+    """Created when the topics exist; `look` is called from the loop of the service, as often as convenient."""
 
     def __init__(self, kafka: KafkaConfig, topics: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._servers = kafka.bootstrap_servers

@@ -86,11 +86,11 @@ class Lake:
         if len(found) == 1:
             return found[0]
         if found:
-            raise LakeError(f"{table!r} may be any of {', '.join(found)}", hint="give more of the name")
+            raise LakeError(f"{table!r} matches several tables: {', '.join(found)}", hint="give more of the name")
         names = self.names()
         known = {one.casefold(): one for name in names for one in (name, name.rsplit(".", 1)[-1])}
         near = [known[one] for one in difflib.get_close_matches(table.casefold(), known)]
-        hint = f"did you mean {' or '.join(near)}?" if near else "`tables` lists what it has"
+        hint = f"did you mean {' or '.join(near)}?" if near else "`tables` lists its tables"
         raise LakeError(f"the lake has no table {table!r}", hint=hint)
 
     def tables(self) -> list[TableInfo]:

@@ -1,4 +1,4 @@
-"""One YAML file for the fleet; `LOWWATER_` variables override it, `__` goes one level down.
+"""Settings: one YAML file for the fleet, overridden by `LOWWATER_` variables, in which `__` separates levels.
 
 LOWWATER_KAFKA__BOOTSTRAP_SERVERS=broker:9092
 """
@@ -28,7 +28,7 @@ def _name(value: str) -> str:
     # names become parts of topic names and of transaction ids, which `/` and `.` separate
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", value):
         raise ValueError(
-            "a name has lower-case letters, digits, - and _, at most 63, and begins with one of the first two"
+            "a name has lower-case letters, digits, - and _, at most 63 characters, and begins with a letter or digit"
         )
     return value
 

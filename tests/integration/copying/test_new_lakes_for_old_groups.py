@@ -86,7 +86,7 @@ def test_a_new_lake_begins_with_a_copy_at_the_present_gsn(
     assert not lake.chain.copied
     with pytest.raises(StaleTableError, match=f"the lake begins at gsn {begun.gsn}"):
         lake.state("accounts")
-    with pytest.raises(LakeError, match="lies below the lake's history"):
+    with pytest.raises(LakeError, match="is below the lake's history"):
         lake.at("2020-01-01T00:00:00Z")
     assert [info.stale.gsn for info in lake.tables() if info.stale] == [begun.gsn]
     # what the extractor does when it is asked

@@ -1,1 +1,1 @@
-"""Transactions that move primary keys: several versions of rows share a key while they run."""
+"""Transactions that change primary keys so that several rows temporarily have the same key."""

@@ -1,4 +1,4 @@
-"""Tangled transactions of one state, found by DuckDB and put right in memory. See `tangles`."""
+"""Finds the tangled changes of one state with DuckDB, and resolves them in memory. See `tangles`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lowwater.lake.read.state_plan import StatePlan
 from lowwater.lake.schema.adapt import CDC_TYPES, adapt_aliased, alias, aliased_schema, before_alias, transport
 from lowwater.lake.store.parquet_files import change_batches
 
-#: of `gsn` and `seq`
+#: array of (`gsn`, `seq`)
 Pairs = npt.NDArray[np.void]
 
 
@@ -26,9 +26,9 @@ Pairs = npt.NDArray[np.void]
 class Tangled:
     """Names of temporary tables."""
 
-    #: `_gsn` and `_seq` of changes that do not count
+    #: `_gsn` and `_seq` of the changes that are replaced
     replaced: str
-    #: what counts in their place
+    #: the changes that replace them
     rows: str
     has_maybe: bool
 
@@ -40,7 +40,8 @@ class TangledSearch:
 
     @classmethod
     def find(cls, scans: Scans, plan: StatePlan, changes: str, moved: str) -> TangledSearch | None:
-        """`changes`: the SQL of all that count, with the key's columns, own and before; `moved`: which moved."""
+        """`changes`: SQL of the changes in the plan, with the key columns of row and before-image; `moved`: SQL
+        condition for updates that change the key. None: nothing is tangled."""
         places = _places(scans, plan, changes, moved)
         if places is None:
             return None
@@ -49,7 +50,7 @@ class TangledSearch:
         return cls(scans, found, places)
 
     def asks(self) -> str | None:
-        """A table of `Tangles.asks`, numbered by `n`; None where nothing is asked."""
+        """A temporary table of `Tangles.asks`, numbered by `n`; None if it is empty."""
         asks = self._tangles.asks()
         if not asks.num_rows:
             return None
@@ -71,11 +72,11 @@ class TangledSearch:
 
 
 def _places(scans: Scans, plan: StatePlan, changes: str, moved: str) -> Pairs | None:
-    """Of the changes that have to do with a tangled key, sorted."""
+    """The positions of all changes of tangled keys, sorted."""
     con, name = scans.con, f"lowwater_{uuid.uuid4().hex}"
     adds, removes = f"(_op IN ('c', 'r') OR {moved})", f"(_op = 'd' OR {moved})"
     is_tangled = "min(_seq) FILTER (WHERE {0}) < max(_seq) FILTER (WHERE {1})"
-    # first without the keys: few transactions put something there before they take something away
+    # first without the keys: few transactions add a row to any key before they remove one
     con.execute(
         f"CREATE TEMP TABLE {name}_gsn AS SELECT _gsn FROM ({changes}) GROUP BY _gsn "
         f"HAVING {is_tangled.format(adds, removes)}"
@@ -92,7 +93,7 @@ def _places(scans: Scans, plan: StatePlan, changes: str, moved: str) -> Pairs | 
         f"SELECT _gsn, {keys}, max(_seq) AS last FROM (SELECT _gsn, {keys}, _seq FROM {candidates} WHERE _op = 'd' "
         f"UNION ALL SELECT _gsn, {old_keys}, _seq FROM {candidates} WHERE {moved}) GROUP BY ALL"
     )
-    # mostly it is another key that is taken away: that is told without looking at all that is done to each key
+    # mostly another key is removed: this is found without evaluating all changes of each key
     [(count,)] = con.execute(
         f"SELECT count(*) FROM (SELECT 1 FROM (SELECT _gsn, {keys}, _seq FROM {candidates} WHERE {adds}) a "
         f"JOIN ({taken}) r ON a._gsn = r._gsn AND {same_group} AND a._seq < r.last LIMIT 1)"
@@ -123,13 +124,13 @@ def _pairs(gsn: Ints, seq: Ints) -> Pairs:
 
 
 def _rows(scans: Scans, plan: StatePlan, wanted: Pairs) -> pa.Table:
-    """Changes at these places, with all their columns, in their order."""
+    """The changes at these positions, with all columns, in order."""
     union = plan.union
     columns = range(len(union.columns))
     schema = aliased_schema(union, list(CDC_TYPES), columns, columns, transport)
     gsns = np.unique(wanted["gsn"])
     factor = int(wanted["seq"].max()) + 1
-    # one number for each place, where it fits
+    # one number for each position, if it fits 64 bits
     numbers = wanted["gsn"] * factor + wanted["seq"] if int(gsns[-1] + 1) * factor < 1 << 62 else None
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""A tangled transaction, change by change: slow, and needed only where the log left columns out. See `tangles`."""
+"""Replays a tangled transaction change by change: slow, and needed only if the log lacks columns. See `tangles`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _UNKNOWN = object()
 
 @dataclass(frozen=True)
 class Link:
-    """Where a row takes the columns from that its change lacks."""
+    """The origin of the columns that a change lacks."""
 
     #: by column: the row of the same transaction that has it
     found: dict[int, int]
-    #: the others are those of the row that this key had before `seq` of the transaction
+    #: columns whose values are those of the row that this key had before `seq` of the transaction
     lacking: tuple[int, ...] = ()
     seq: int = 0
     key_row: int = 0
@@ -30,14 +30,14 @@ class Link:
 
 @dataclass
 class _Version:
-    """One row, as it is between two changes."""
+    """A version of a row, between two changes."""
 
-    #: the change that made it; -1 for the row from before the transaction
+    #: the change that created it; -1 for the row from before the transaction
     row: int
     values: list[Any]
-    #: by column: the row that has it; nothing for those that only the row before the transaction has
+    #: by column: the row that has its value; without the columns that only the row before the transaction has
     sources: dict[int, int] = field(default_factory=dict)
-    #: of that row: the key, and the `seq` before which it had it
+    #: of the row before the transaction: its key, and the `seq` before which it had this key
     seq: int = 0
     key_row: int = 0
     key_in_image: bool = False
@@ -49,7 +49,7 @@ class _Version:
 
 @dataclass
 class Replayed:
-    """As `Verdicts`, of one transaction."""
+    """As `Verdicts`, for one transaction."""
 
     counts: Bools
     links: dict[int, Link]
@@ -58,9 +58,9 @@ class Replayed:
 def replay(
     rows: pa.Table, names: Sequence[str], roles: Roles, replaced: Ints, was_there: Bools, *, is_whole: bool
 ) -> Replayed:
-    """`roles`: those of the transaction's tangled keys; `replaced`: its changes that have one.
+    """`roles`: of the transaction's tangled keys; `replaced`: the changes with such a role.
 
-    `was_there`: of each group, whether the key had a row before.
+    `was_there`: for each group, whether the key had a row before the transaction.
     """
     one = _Replay(rows.take(pa.array(replaced)), names, roles, replaced, was_there, is_whole)
     one.run()
@@ -141,7 +141,7 @@ class _Replay:
             before = self._old(row, in_image=False)
         made.seq, made.key_row, made.key_in_image = before.seq, before.key_row, before.key_in_image
         for n in numbers:
-            # a whole image has what the row itself left out
+            # a whole before-image has the columns that the row lacks
             values[n] = self._images[place][n] if self._names_versions(self._images[place]) else before.values[n]
             if n in before.sources:
                 made.sources[n] = before.sources[n]
@@ -162,7 +162,7 @@ class _Replay:
             if not left:
                 counts[start + removes[-1]] = True
             elif len(left) > 1:
-                counts[end - 1] = True  # no rule tells, so the last one wins
+                counts[end - 1] = True  # no rule applies, so the last change wins
             elif left[0].row >= 0:
                 (where,) = np.flatnonzero((roles.row[start:end] == left[0].row) & ~roles.leaves[start:end])
                 counts[start + where] = True

@@ -1,4 +1,4 @@
-"""What each change does to a key, by which tangled keys are found. Pure; see `tangles`."""
+"""Roles: whether a change adds, removes or updates the row of a key. Used to find tangled keys. Pure; see `tangles`."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Roles:
-    """What each change does to a key: one that moves its row does something to two."""
+    """The role of each change for a key. A change that moves its row to another key has two roles."""
 
     row: Ints
     gsn: Ints
     #: equal for equal keys
     code: Ints
     kind: Ints
-    #: this is the old key of a row that moved
+    #: this role is for the old key of a moved row
     leaves: Bools
     #: number of the role's (transaction, key)
     group: Ints
 
     def where(self, which: Bools) -> Roles:
-        """Some of them; what is left of the groups is numbered again."""
+        """The selected roles, with their groups numbered again."""
         numbers = np.unique(self.group[which], return_inverse=True)[1].astype(np.int64)
         return Roles(self.row[which], self.gsn[which], self.code[which], self.kind[which], self.leaves[which], numbers)
 
@@ -47,7 +47,7 @@ class Roles:
 
     @cached_property
     def is_tangled(self) -> Bools:
-        """Of each role's group: a row came there, and later one was taken away."""
+        """For each role, whether its group adds a row and later removes one."""
         if not len(self.row):
             return np.zeros(0, bool)
         first_add = np.minimum.reduceat(np.where(self.kind == ADD, self.row, _NEVER), self.starts)
@@ -66,18 +66,18 @@ def key_codes(columns: Sequence[pa.Array]) -> Ints:
             codes = own
         else:
             codes = np.unique(codes * len(encoded.dictionary) + own, return_inverse=True)[1].astype(np.int64)
-    assert codes is not None, "no columns to tell rows by"
+    assert codes is not None, "no key columns"
     return codes
 
 
 def key_values(rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Of each row its values, to compare: equal for the same values, whichever of the engines has read them."""
+    """The values of each row, for comparison: equal values are equal whether DuckDB or Spark has read them."""
     columns = (_without_times(_plain(array(rows, name))).to_pylist() for name in names)
     return list(zip(*columns, strict=True))
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """As Arrow can encode and compare it. A zero with a sign is the same key as one without, and so is any NaN."""
+    """The column in a type that Arrow can encode and compare. 0.0 and -0.0 are equal, and so are all NaNs."""
     if pa.types.is_floating(column.type):
         zeroed = pc.add(column, pa.scalar(0.0, column.type))
         one = pc.if_else(pc.is_nan(zeroed), pa.scalar(math.nan, column.type), zeroed)
@@ -89,7 +89,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _without_times(column: pa.Array) -> pa.Array:
-    """Numbers in their place: they reach further than Python's."""
+    """Replaces times by integers: Arrow's times have a wider range than Python's."""
     plain = _type_without_times(column.type)
     return column if plain == column.type else column.cast(plain)
 
@@ -106,18 +106,18 @@ def _type_without_times(type_: pa.DataType) -> pa.DataType:
 
 
 def has_any(these: pa.Array, others: pa.Array) -> bool:
-    """Whether one of these is among the others."""
+    """Whether any of `these` is in `others`."""
     return bool(pc.any(pc.is_in(_plain(these), value_set=_plain(others))).as_py())
 
 
 def differs(old: pa.Array, own: pa.Array) -> Bools:
-    """Nulls are equal to one another, and to nothing else."""
+    """Whether values differ, as IS DISTINCT FROM: two nulls are equal."""
     old, own = _plain(old), _plain(own)
     return bools(pc.coalesce(pc.not_equal(old, own), pc.xor(old.is_null(), own.is_null())))
 
 
 def moved_rows(rows: pa.Table, key: Sequence[int]) -> Bools:
-    """True of an update that gave its row another key. A before-image without a key says nothing of it."""
+    """True for updates that changed the key of their row. False if the before-image has no key."""
     known, is_other = np.zeros(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
     for n in key:
         old, own = array(rows, before_alias(n)), array(rows, alias(n))
@@ -128,7 +128,7 @@ def moved_rows(rows: pa.Table, key: Sequence[int]) -> Bools:
 
 
 def find_roles(rows: pa.Table, key: Sequence[int]) -> Roles:
-    """`rows`: changes in the order of (`_gsn`, `_seq`), without truncates; row by `c<n>`, image by `b<n>`."""
+    """`rows`: changes in the order of (`_gsn`, `_seq`), without truncates; columns `c<n>`, before-images `b<n>`."""
     n = rows.num_rows
     is_moved = moved_rows(rows, key)
     movers = np.flatnonzero(is_moved)

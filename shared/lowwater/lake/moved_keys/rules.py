@@ -1,4 +1,4 @@
-"""What is left of a tangled key after its transaction. Whole columns at a time; see `tangles` for the rule."""
+"""Finds which row a tangled key has after its transaction, with vectorised operations; see `tangles` for the rule."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from lowwater.lake.schema.adapt import UNCHANGED, alias, before_alias
 
 @dataclass
 class Verdicts:
-    """By role. Of a group one counts, or none where the key's row is the one from before."""
+    """The result by role. At most one role of a group counts; none if the key has the same row as before."""
 
     counts: Bools
     maybe: Bools
-    #: by row: where it takes columns from that the log did not carry
+    #: by row: the origin of columns that the log lacks
     links: Mapping[int, Link]
 
 
 class Rules:
-    """Of the tangled keys of some changes. `replaced`: rows that have a role in one of them."""
+    """The rules for the tangled keys of some changes. `replaced`: rows with a role for one of these keys."""
 
     def __init__(
         self, rows: pa.Table, key: Sequence[int], names: Sequence[str], tangled: Roles, replaced: Ints
@@ -34,18 +34,18 @@ class Rules:
         self._whole = _has_whole_images(rows, key, len(names), tangled)
         self._groups = _Groups.of(tangled)
         self._gsn = array(rows, "_gsn").to_numpy()
-        #: transactions in which the log left columns out: what a version has is not in its change
+        #: transactions in which the log lacks columns: a change does not have all values of its row
         self._lacking: Ints = np.zeros(0, np.int64)
         if UNCHANGED in rows.column_names:
             lacks = bools(array(rows, UNCHANGED).is_valid())
             self._lacking = np.unique(self._gsn[replaced[lacks[replaced]]])
-        #: groups of which it must be known whether the key had a row before
+        #: groups for which it must be known whether the key had a row before
         is_lacking = np.isin(tangled.gsn[tangled.starts], self._lacking)
         self.asked: Ints = np.flatnonzero(self._is_open & is_lacking)
 
     @property
     def _is_open(self) -> Bools:
-        """The key has a row if it had one before."""
+        """For each group: the key has a row if and only if it had one before."""
         found: Bools = (self._groups.sum == 0) & (self._groups.first_kind == ADD)
         return found
 
@@ -53,7 +53,7 @@ class Rules:
         tangled, groups = self._tangled, self._groups
         verdicts = Verdicts(np.zeros(len(tangled.row), bool), np.zeros(len(tangled.row), bool), {})
         survivors, is_kept = _survivors(self._rows, len(self._names), tangled, groups, self._whole)
-        # more came than went, or more went than was there: no rule tells, so the last one wins
+        # more rows were added than removed, or more removed than existed: no rule applies, so the last change wins
         is_odd = np.abs(groups.sum) > 1
         is_there = np.where(is_odd, tangled.kind[groups.last] != REMOVE, groups.sum >= 0)
         chosen = np.where(is_odd, groups.last, np.where(is_there, survivors, groups.last_remove))
@@ -65,7 +65,7 @@ class Rules:
         return verdicts
 
     def _replay(self, existed: Bools, verdicts: Verdicts) -> None:
-        """Transactions in which columns lack, change by change."""
+        """Replays the transactions that lack columns, change by change."""
         tangled = self._tangled
         was_there = self._groups.sum <= 0
         was_there[self.asked] = existed
@@ -89,7 +89,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class _Groups:
-    """Of each group: adds less removes, and roles by their number."""
+    """For each group: the number of adds minus removes, and indexes of roles."""
 
     sum: Ints
     first_kind: Ints
@@ -109,7 +109,7 @@ class _Groups:
 
 
 def _has_whole_images(rows: pa.Table, key: Sequence[int], columns: int, roles: Roles) -> Bools:
-    """By role: whether the images of its transaction name versions. Those of a log are whole, or have the key alone."""
+    """By role: whether the before-images of its transaction are whole. In a log they are whole or have only the key."""
     others = [n for n in range(columns) if n not in key]
     says = np.zeros(rows.num_rows, bool)
     is_delete = bools(pc.equal(array(rows, "_op"), "d"))
@@ -123,8 +123,8 @@ def _has_whole_images(rows: pa.Table, key: Sequence[int], columns: int, roles: R
 
 
 def _survivors(rows: pa.Table, columns: int, roles: Roles, groups: _Groups, whole: Bools) -> tuple[Ints, Bools]:
-    """Of each group: the role that brought the version which is left, if one is; and whether that is the one before."""
-    # the oldest goes first: what is left came last, or was updated when it was alone
+    """For each group: the role that created the remaining row, if any, and whether that is the row from before."""
+    # the oldest row is removed first: the remaining row was added last, or updated when it was the only one
     found = np.where(roles.kind[groups.last] == UPDATE, groups.last, groups.last_add)
     is_kept = np.zeros(len(found), bool)
     named = np.flatnonzero(whole)
@@ -149,7 +149,7 @@ def _survivors(rows: pa.Table, columns: int, roles: Roles, groups: _Groups, whol
 
 
 def _contents(rows: pa.Table, columns: int, roles: Roles, brings: Ints, takes: Ints) -> Ints:
-    """Equal numbers for equal rows: of those that are brought, then of the images of those that are taken."""
+    """Equal numbers for equal rows: first of the added rows, then of the before-images of the removed ones."""
     own, old = pa.array(roles.row[brings]), pa.array(roles.row[takes])
     is_own = pa.array((roles.kind[takes] == REMOVE) & ~roles.leaves[takes])
     both = []

@@ -1,4 +1,4 @@
-"""Which files of a state may hold tangled keys, by what the ledger says of them. Pure; see `tangles`."""
+"""Finds the files of a state that may have tangled keys, by their `TangleFacts` in the ledger. Pure; see `tangles`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lowwater.lake.chain.manifest import File
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """All changes of every transaction that may be tangled are in these; nothing else need be searched."""
+    """The files to search for tangled keys. They have all changes of every transaction that may be tangled."""
 
-    #: to be searched whole
+    #: to be searched completely
     whole: tuple[File, ...] = ()
-    #: to be searched at `gsns` alone: transactions that are in more than one file
+    #: to be searched only at `gsns`: transactions that are in more than one file
     partly: tuple[File, ...] = ()
     gsns: tuple[int, ...] = ()
 
@@ -23,7 +23,7 @@ class Suspects:
 
 
 def find_suspects(files: Sequence[File]) -> Suspects:
-    """`files`: of one table, of the `stream` layer."""
+    """`files`: `stream` files of one table."""
     whole = {file.path for file in files if file.tangles is None or file.tangles.inside}
     ends: list[tuple[File, File]] = []
     for a, b in _overlapping(files):
@@ -45,7 +45,7 @@ def find_suspects(files: Sequence[File]) -> Suspects:
 
 
 def _overlapping(files: Sequence[File]) -> Iterator[tuple[File, File]]:
-    """Pairs that share a gsn, the one that begins first in front."""
+    """Pairs of files with a common gsn; the file that begins first is the first of the pair."""
     active: list[File] = []
     for file in sorted(files, key=lambda file: (file.gsn_min, file.gsn_max)):
         active = [other for other in active if other.gsn_max >= file.gsn_min]
@@ -55,9 +55,9 @@ def _overlapping(files: Sequence[File]) -> Iterator[tuple[File, File]]:
 
 
 def _may_tangle(a: File, b: File) -> bool:
-    """Of the transaction that is the last one in `a`, and the first one in `b`."""
+    """Whether the last transaction of `a`, which is the first one of `b`, may be tangled."""
     if a.tangles is None or b.tangles is None:
         return True
-    # which of the two has the transaction's first changes is not known
+    # it is unknown which file has the first changes of the transaction
     adds = a.tangles.last_adds or b.tangles.first_adds
     return adds and (a.tangles.last_takes or b.tangles.first_takes)

@@ -1,15 +1,15 @@
-"""Keys that move: while a transaction runs, two versions of rows may share a key.
+"""Tangled keys: within a transaction that changes keys, two rows may temporarily have the same key.
 
-`UPDATE t SET id = id + 1` gives row 1 the key 2 before it takes row 2 away from there. After the transaction each key
-has at most one row, but its last change need not be that row's. A key is tangled in a transaction that first puts a row
-there and later takes one away; for all others "the last change wins" is right.
+`UPDATE t SET id = id + 1` gives row 1 the key 2 before it changes the key of row 2. After the transaction each key has
+at most one row, but the last change of a key need not be a change of that row. A key is tangled in a transaction that
+first adds a row to it and later removes one from it; for all other keys "the last change wins" is correct.
 
-A change takes the version that its whole before-image names, else the oldest one under its key. From that follows what
-is left of each tangled key: the version that came last and was not taken, or nothing. Where a key got a row and then
-lost one, and nothing else tells, there is a row afterwards if there was one before: such rows are marked `MAYBE`.
+A change applies to the row that equals its before-image, if that is whole, else to the oldest row with its key. So the
+result for a tangled key is the last added row that was not removed, or none. If a key got a row and then lost one, and
+there is no further information, it has a row afterwards if and only if it had one before: such rows are marked `MAYBE`.
 
-What is found here is handed out as changes that take the place of the tangled ones, one for each key that has a row or
-has none, so that every reader can go on with "the last change wins".
+The result is a set of changes that replace the tangled ones, one for each key, so that readers can apply "the last
+change wins".
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from lowwater.lake.moved_keys.roles import REMOVE, Bools, Ints, Roles, array, fi
 from lowwater.lake.moved_keys.rules import Rules
 from lowwater.lake.schema.adapt import UNCHANGED, alias, before_alias
 
-#: of a row that is there only if its key had a row before the transaction
+#: column: the row exists only if its key had a row before the transaction
 MAYBE = "_maybe"
-#: of a row in the place of a tangled one: columns that it lacks are those of its before-key's row before this `_seq`
+#: column of a replacing row: its missing columns are those of the row that its before-key had before this `_seq`
 FROM = "_from"
 
 
 class Tangles:
-    """The tangled keys of some changes, and what they amount to."""
+    """The tangled keys of some changes, and the changes that replace them."""
 
     def __init__(self, rows: pa.Table, key: Sequence[int], names: Sequence[str], roles: Roles) -> None:
         self._rows, self._key, self._names = rows, key, names
         is_tangled = roles.is_tangled
-        #: numbers of the rows that others take the place of
+        #: indexes of the rows that are replaced
         self.replaced: Ints = np.unique(roles.row[is_tangled])
-        # of a change that is replaced the other key may be none that is tangled: what it does there stays
+        # the other key of a replaced change may not be tangled: its role there is retained
         self._beside = roles.where(np.isin(roles.row, self.replaced) & ~is_tangled)
         self._tangled = roles.where(is_tangled)
         self._rules = Rules(rows, key, names, self._tangled, self.replaced)
 
     @classmethod
     def find(cls, rows: pa.Table, key: Sequence[int], names: Sequence[str]) -> Tangles | None:
-        """`rows` as `find_roles` wants them, with all columns of the table; `names` of them. None: nothing is tangled.
+        """`rows`: as for `find_roles`, with all columns of the table; `names`: their names. None: nothing is tangled.
 
-        All changes of a transaction that share a key must be there.
+        All changes of a transaction that have a common key must be included.
         """
         rows = rows.combine_chunks()
         roles = find_roles(rows, key)
         return cls(rows, key, names, roles) if roles.is_tangled.any() else None
 
     def asks(self) -> pa.Table:
-        """Keys (`c<n>`) and transactions (`_gsn`) of which it must be known whether the key had a row before.
+        """Keys (`c<n>`) and transactions (`_gsn`) for which it must be known whether the key had a row before.
 
-        Only where the log left columns out: they are those of the version that was there first.
+        Only for transactions that lack columns: their values are those of the row that existed before.
         """
         role = self._tangled.starts[self._rules.asked]
         row, leaves = pa.array(self._tangled.row[role]), pa.array(self._tangled.leaves[role])
@@ -71,10 +71,10 @@ class Tangles:
         return pa.table({**columns, "_gsn": pa.array(self._tangled.gsn[role])})
 
     def made(self, existed: Bools | None = None) -> pa.Table:
-        """What takes the place of the rows that are replaced: their columns, `MAYBE` and `FROM`.
+        """The rows that replace `replaced`: their columns, `MAYBE` and `FROM`.
 
-        `existed`: the answers to `asks`. Without them it tells where rows are, but not what columns have that the log
-        left out.
+        `existed`: the answers to `asks`. Without them the result has the right keys, but not the values of columns
+        that the log lacks.
         """
         tangled, beside, verdicts = self._tangled, self._beside, self._rules.judge(existed)
         counts = verdicts.counts
@@ -90,13 +90,13 @@ class Tangles:
 
 @dataclass(frozen=True)
 class _Made:
-    """Rows out of those that they replace: each has the place and the columns of one of them."""
+    """Builds the replacing rows: each has the position and the columns of one of the replaced rows."""
 
     rows: pa.Table
     key: Sequence[int]
     names: Sequence[str]
     row: Ints
-    #: where columns come from that a row lacks; empty where none lacks any
+    #: the origin of columns that a row lacks; empty if no row lacks columns
     links: Sequence[Link | None]
 
     def table(self, is_delete: Bools, is_left: Bools, maybe: Bools) -> pa.Table:
@@ -107,7 +107,7 @@ class _Made:
             columns[UNCHANGED] = pa.array(self._lacking(), columns[UNCHANGED].type)
         for n in range(len(self.names)):
             own = self._filled(n, columns[alias(n)])
-            # a delete has the image before it in the row's columns
+            # a delete has its before-image in the row's columns
             columns[alias(n)] = pc.if_else(pa.array(is_left), columns[before_alias(n)], own)
             columns[before_alias(n)] = pa.nulls(len(self.row), own.type)
         lacks = np.array([link is not None and bool(link.lacking) for link in self.links], bool)

@@ -1,7 +1,7 @@
-"""From a time to a gsn: the last one such that nothing at or below it committed after that time.
+"""Converts a time to a gsn: the last one such that no transaction at or below it committed after that time.
 
-Which landing it is in is told by the sources' clocks, which never fall and are never far ahead; where in that landing,
-by the commit times of its rows. So a commit time that lies can move an answer inside its own landing only.
+The landing is found by the clocks of the sources, which never decrease and are never far ahead; the position within
+the landing by the commit times of its rows. So a wrong commit time affects only results within its own landing.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def time_us(when: str | datetime) -> int:
                 f"{when!r} is neither a gsn nor a time", hint="times are like 2026-03-01T12:00:00Z"
             ) from error
     if when.tzinfo is None:
-        raise LakeError(f"{when.isoformat()} has no zone", hint="add Z, or +02:00: a lake's times are instants")
+        raise LakeError(f"{when.isoformat()} has no time zone", hint="add Z, or an offset such as +02:00")
     return (when - _EPOCH) // timedelta(microseconds=1)
 
 
 def resolve(chain: Chain, as_of: AsOf | None) -> int:
-    """The gsn that was asked for, if the lake can answer it."""
+    """The gsn of `as_of`, by default the last one. Raises LakeError if it has not landed or is below the history."""
     head = chain.head
     if as_of is None:
         return head.gsn
@@ -42,7 +42,7 @@ def resolve(chain: Chain, as_of: AsOf | None) -> int:
         raise LakeError(f"gsn {gsn} has not landed: the lake is at gsn {head.gsn}", hint="wait for it, then `refresh`")
     if gsn < 0 or gsn < head.history_from:
         raise LakeError(
-            f"{as_of} lies below the lake's history, which begins at gsn {head.history_from}",
+            f"{as_of} is below the lake's history, which begins at gsn {head.history_from}",
             hint=f"ask for gsn {head.history_from} or above; older history was folded by `retention_hours`",
         )
     return gsn
@@ -54,17 +54,17 @@ def _gsn_at(chain: Chain, us: int) -> int:
         return chain.head.gsn
     landing = chain.manifest(first_later)
     if landing.kind is ManifestKind.BEGIN:
-        return landing.gsn - 1  # nothing is known of that time
+        return landing.gsn - 1  # the lake has no data of that time
     before = landing.from_gsn if landing.from_gsn is not None else landing.gsn
     if landing.kind is not ManifestKind.LAND or before < chain.head.history_from:
         return before
     first = first_gsn_later_than(chain.store, _files_of(chain, landing), before, landing.gsn, us)
-    # its last transaction is later by its clock, whatever its commit time says
+    # by its clock the last transaction is later, independent of its commit time
     return landing.gsn - 1 if first is None else min(first, landing.gsn) - 1
 
 
 def _files_of(chain: Chain, landing: Manifest) -> list[File]:
-    """The landing's own files; where they were merged since, whatever holds its changes now."""
+    """The stream files of a landing; if they were merged since, the files that have its changes now."""
     own = [file for file in landing.files if file.layer is Layer.STREAM]
     if all(chain.is_live(file) for file in own):
         return own

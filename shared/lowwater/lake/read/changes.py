@@ -1,4 +1,4 @@
-"""A table's changes between two gsn, in their order, without holding more than a batch of each open file."""
+"""A table's changes between two gsn, in order, with at most one batch of each open file in memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Place = tuple[int, int]
 
 
 def overlapping(files: Iterable[File]) -> Iterator[list[File]]:
-    """Files in groups: those of one group overlap in gsn, the groups follow one another."""
+    """Groups of files: those in a group overlap in gsn, and each group is after the previous one."""
     group: list[File] = []
     end = 0
     for file in sorted(files, key=lambda f: (f.gsn_min, f.gsn_max, f.path)):
-        # a transaction may lie in two files
+        # a transaction may be in two files
         if group and file.gsn_min > end:
             yield group
             group = []
@@ -44,7 +44,7 @@ def _place(batch: pa.RecordBatch, row: int) -> Place:
 
 
 def _split(batch: pa.RecordBatch, bound: Place) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """What lies at or before the bound, and what lies behind it."""
+    """The rows at or before the bound, and the rows after it."""
     gsn, seq = batch.column("_gsn"), batch.column("_seq")
     at = pc.and_(pc.equal(gsn, bound[0]), pc.less_equal(seq, bound[1]))
     count = pc.sum(pc.or_(pc.less(gsn, bound[0]), at)).as_py() or 0
@@ -52,7 +52,8 @@ def _split(batch: pa.RecordBatch, bound: Place) -> tuple[pa.RecordBatch, pa.Reco
 
 
 def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Sorted streams as one: up to the least of the last places at hand all is known, so it is sorted and given."""
+    """Merges sorted streams. All rows up to the lowest of the last positions read are complete: they are sorted and
+    returned."""
     heads = [(batch, stream) for stream in streams if (batch := next(stream, None)) is not None]
     while len(heads) > 1:
         bound = min(_place(batch, batch.num_rows - 1) for batch, _ in heads)
@@ -75,7 +76,7 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
 
 
 class Changes:
-    """Asked for, not read yet: each method reads it anew."""
+    """A lazy query for changes: each method reads them again."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class Changes:
         for name in columns or ():
             if whole.get_field_index(name) < 0:
                 raise LakeError(f"{table} has no column {name!r}", hint=f"it has {', '.join(whole.names)}")
-        #: of what is read
+        #: schema of the result
         self.schema = whole if columns is None else pa.schema([whole.field(name) for name in columns])
 
     def _of_file(self, file: File, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -110,14 +111,14 @@ class Changes:
                 yield batch.select(self.schema.names)
 
     def batches(self) -> pa.RecordBatchReader:
-        """Streams, in the order of (`_gsn`, `_seq`)."""
+        """Streams the changes, in the order of (`_gsn`, `_seq`)."""
         return pa.RecordBatchReader.from_batches(self.schema, self._read())
 
     def arrow(self) -> pa.Table:
         return self.batches().read_all()
 
     def duckdb(self, con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
-        """A relation on your connection, in no order: sort by `_gsn, _seq` where it matters.
+        """A relation on your connection, unordered: sort by `_gsn, _seq` if needed.
 
         Decimals of more than 38 digits are text in it.
         """
@@ -142,7 +143,7 @@ class Changes:
             return con.sql(f"SELECT {', '.join(items)} FROM ({rows})")
 
     def spark(self, session: SparkSession) -> DataFrame:
-        """In no order."""
+        """An unordered DataFrame."""
         from lowwater.lake.spark.frames import changes_frame
 
         return changes_frame(
@@ -151,7 +152,7 @@ class Changes:
 
 
 def _before_item(union: TableUnion) -> str:
-    """A struct of nothing but nulls is no image at all: SQL cannot tell the two apart here, and none is written."""
+    """SQL of `_before`: null if all of its fields are null. Such a struct is never written, only a null one."""
     fields = ", ".join(f"{quoted(c.name)} := {before_alias(n)}" for n, c in enumerate(union.columns))
     none = " AND ".join(f"{before_alias(n)} IS NULL" for n in range(len(union.columns)))
     whole = pa.struct([pa.field(c.name, transport(c.field.type)) for c in union.columns])

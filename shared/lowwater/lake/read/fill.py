@@ -1,8 +1,8 @@
-"""Columns that a log did not carry, filled from the row's version before, also across a changed key.
+"""Fills columns that are not in the log record from earlier versions of the row, also across a changed key.
 
-Only rows that win are filled. For each such column, the last place of the key that either carries the column or gave
-the row this key is looked up; in the second case the search goes on under the old key. So the rounds are as many as
-the times that one row changed its key, not as many as its changes.
+Only the final rows are filled. For each such column, it finds the last change of the key that either contains the
+column or gave the row this key; in the second case the search continues with the old key. So the number of iterations
+is how often a row changed its key, not how often it was changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def filled_winners(query: Query) -> str:
-    """The SQL of a temporary table with the winning rows, whole."""
+    """SQL that selects the final rows, with all columns filled, from a temporary table."""
     con, key = query.scans.con, query.plan.key
     name = f"lowwater_{uuid.uuid4().hex}"
     columns = sorted({*query.columns, *key})
@@ -36,7 +36,7 @@ def filled_winners(query: Query) -> str:
 def _fill(query: Query, winners: str, number: int) -> None:
     con, key, value = query.scans.con, query.plan.key, alias(number)
     left_out = f"list_contains({UNCHANGED}, {text(query.plan.union.columns[number].name)})"
-    # coalesce: a row that carries all has null there
+    # coalesce: null if the log record has all columns
     known = f"(NOT (_op = 'u' AND coalesce({left_out}, false)))"
     todo, found = f"{winners}_todo", f"{winners}_found"
     own = ", ".join(f"{alias(n)} AS k{n}" for n in key)

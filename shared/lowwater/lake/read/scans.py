@@ -1,4 +1,4 @@
-"""A lake's files as SQL for DuckDB: one SELECT over all versions of a table, each column under its alias."""
+"""DuckDB SQL over a lake's files: one SELECT over all versions of a table, each column with its alias."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _TYPES: dict[pa.DataType, str] = {
 
 
 def connect(memory: str | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection of our own: bounded, spilling to disk past its memory, in UTC."""
+    """A new connection with a memory limit, spilling to disk, and with TimeZone UTC."""
     con = duckdb.connect()
     if memory is None:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -56,24 +56,24 @@ def connect(memory: str | None = None) -> duckdb.DuckDBPyConnection:
     con.execute("SET memory_limit = ?", [memory])
     con.execute("SET temp_directory = ?", [os.path.join(tempfile.gettempdir(), f"lowwater-duckdb-{os.getpid()}")])
     con.execute("SET TimeZone = 'UTC'")
-    # the order of a state's rows means nothing, and keeping it costs memory
+    # the order of a state's rows has no meaning, and preserving it costs memory
     con.execute("SET preserve_insertion_order = false")
     return con
 
 
 @contextmanager
 def asking(store: Store) -> Iterator[None]:
-    """DuckDB's errors about files, as ours."""
+    """Converts errors of DuckDB: LakeDamagedError for a file that cannot be read, LakeError for lack of memory."""
     try:
         yield
     except (duckdb.IOException, duckdb.InvalidInputException) as error:
         raise LakeDamagedError(
             f"a file of {store.uri} cannot be read: {error}",
-            hint="a view that is older than the lake's grace must `refresh`; else see `lowwater lake verify`",
+            hint="a view older than `grace_hours` of the lake needs `refresh`; else see `lowwater lake verify`",
         ) from error
     except duckdb.OutOfMemoryException as error:
         raise LakeError(
-            f"the answer does not fit the memory: {error}", hint="give more memory, or ask for fewer columns"
+            f"the query needs more memory than allowed: {error}", hint="give more memory, or ask for fewer columns"
         ) from error
 
 
@@ -96,7 +96,8 @@ def sql_type(type_: pa.DataType) -> str:
 
 
 def _is_plain(union: TableUnion, schema_id: int) -> bool:
-    """DuckDB reads the file as it is: no decimal that it rounds, no two columns that it takes for one."""
+    """Whether DuckDB can read files of this version directly: no decimals that are too wide, no names that differ only
+    in case."""
     table = union.versions[schema_id]
     names = [column.name.lower() for column in table.columns] + [*CDC_TYPES, BEFORE]
     types = [column.field.type for column in union.columns if schema_id in column.names]
@@ -148,7 +149,7 @@ class Scans:
         where: str,
     ) -> str:
         paths = [self.store.local_path(file.path) for file in files]
-        # DuckDB would take these for patterns
+        # DuckDB would treat these characters as patterns
         is_local = all(path is not None and not set(path) & set("*?[") for path in paths)
         plain = _is_plain(self.union, schema_id)
         condition = "true" if is_copy else where
@@ -188,7 +189,7 @@ class Scans:
     def _needed(
         self, schema_id: int, cdc: Sequence[str], columns: Sequence[int], before: Sequence[int], condition: str
     ) -> list[str]:
-        """The files' columns that the query names."""
+        """The columns of the files that the query uses."""
         own = {self.union.columns[n].names.get(schema_id) for n in columns}
         told = {name for name in CDC_TYPES if name in condition}
         return sorted({*cdc, *told, *(name for name in own if name is not None), *([BEFORE] if before else [])})
@@ -199,7 +200,7 @@ class Scans:
             return self._made[made]
         table = self.union.versions[schema_id]
         schema = table.copy_schema if is_copy else table.stream_schema
-        # rows are counted by any of their columns
+        # at least one column is needed to count rows
         fields = [field for field in schema if field.name in needed] or [schema.field(0)]
         name = _new_name()
         self.con.register(name, StoredFiles(self.store, files, pa.schema(fields)))
@@ -215,7 +216,7 @@ class Scans:
         columns: Sequence[int],
         before: Sequence[int],
     ) -> str:
-        """A temporary table of what Arrow has read."""
+        """The name of a temporary table with the rows, read by Arrow."""
         made = (schema_id, is_copy, *(file.path for file in files), tuple(cdc), tuple(columns), tuple(before))
         if made in self._made:
             return self._made[made]

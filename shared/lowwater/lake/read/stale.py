@@ -1,6 +1,6 @@
-"""Tables whose state is not known: since when, why, and from which gsn on it is known again.
+"""Tables whose state is unknown: since which gsn, why, and from which gsn on it is known again.
 
-A table is stale from a `Stale` of it on, until a copy of it that came later is readable.
+A table is stale from a `Stale` record on, until a later copy of it is readable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class StaleSince:
 
 
 def stale_at(chain: Chain, table: str, gsn: int) -> StaleSince | None:
-    """None: its state is known there."""
+    """Since when the table is stale at this gsn; None if its state is known."""
     said = [stale for stale in chain.stale if stale.gsn <= gsn and not {table, ALL_TABLES}.isdisjoint(stale.tables)]
     if not said:
         return None
@@ -30,7 +30,7 @@ def stale_at(chain: Chain, table: str, gsn: int) -> StaleSince | None:
 
 
 def stale_now(chain: Chain) -> dict[str, StaleSince]:
-    """By table, at the end of the chain. One pass: it is asked for after every landing."""
+    """All stale tables at the end of the chain. In one pass, because it is called after every landing."""
     copied: dict[str, int] = {}
     for copy in chain.copied:
         for table in copy.tables:
@@ -56,17 +56,20 @@ def check_not_stale(chain: Chain, table: str, gsn: int) -> None:
     again = (
         f"it can be read from gsn {readable} on"
         if readable is not None
-        else "it can be read again when a copy of it has landed: the source plans one by itself"
+        else "it can be read again when a copy of it has landed: the source plans one automatically"
     )
     raise StaleTableError(
         f"{table}: its state at gsn {gsn} is not known: stale since gsn {since.gsn}: {since.reason}",
         position=f"gsn {since.gsn}",
-        hint=f"{again}; its changes can be read, and what there is with allow_stale (`--allow-stale`)",
+        hint=f"{again}; its changes can be read, and with allow_stale (`--allow-stale`) the available rows",
     )
 
 
 def _check_known(chain: Chain, table: str, gsn: int, readable: int | None) -> None:
-    """Of a table that was met later, rows may have been there that nothing here tells of: empty would be a claim."""
+    """Raises StaleTableError for a table that was first captured after this gsn.
+
+    It may have had rows at that time that are not in the lake, so an empty result could be wrong.
+    """
     is_copied = any(table in copied.tables and copied.gsn <= gsn for copied in chain.copied)
     named = [stale.gsn for stale in chain.stale if table in stale.tables]
     first = min([*named, *([] if readable is None else [readable])], default=None)
@@ -78,5 +81,5 @@ def _check_known(chain: Chain, table: str, gsn: int, readable: int | None) -> No
     raise StaleTableError(
         f"{table}: its state at gsn {gsn} is not known: it was not captured before gsn {first}",
         position=f"gsn {first}",
-        hint=f"{again}its changes can be read, and what there is with allow_stale (`--allow-stale`)",
+        hint=f"{again}its changes can be read, and with allow_stale (`--allow-stale`) the available rows",
     )

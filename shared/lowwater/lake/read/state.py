@@ -1,8 +1,8 @@
-"""A table's rows at a gsn: the latest change of each key over the base, with deletes and truncates applied.
+"""A table's rows at a gsn: the base, overlaid by the latest change of each key, with deletes and truncates applied.
 
-DuckDB does it in two passes over the files: the first finds each key's last place (a number that grows with the
-order), the second takes the rows at these places. Deleted rows and old keys of changed keys are places, too.
-Transactions whose keys are tangled are found first, and other changes take their place: see `tangles`.
+DuckDB reads the files in two passes: the first finds the last place of each key (a number that increases with gsn and
+seq), the second selects the rows at these places. Deletes and the old keys of changed keys have places, too.
+Transactions with tangled keys are found first, and their changes are replaced: see `tangles`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Query:
         )
 
     def same(self, one: str, other: str) -> str:
-        """The condition that two rows have one key."""
+        """SQL condition: two rows have the same key."""
         return " AND ".join(f"{one}.{alias(n)} IS NOT DISTINCT FROM {other}.{alias(n)}" for n in self.plan.key)
 
     @property
@@ -68,7 +68,7 @@ class Query:
 
     @property
     def place(self) -> str:
-        """One number for (gsn, seq), odd: even ones are for old keys of changed keys."""
+        """SQL of the place: an odd number for (gsn, seq). Even numbers are for deletes and old keys of changed keys."""
         return self.place_of("_seq")
 
     def place_of(self, seq: str) -> str:
@@ -78,14 +78,14 @@ class Query:
 
     @property
     def moved(self) -> str:
-        """True of an update that gave its row another key. A `before` without a key says nothing of it."""
+        """SQL condition: an update that changed the key of its row. False if `before` has no key."""
         known = " OR ".join(f"{before_alias(n)} IS NOT NULL" for n in self.plan.key)
         other = " OR ".join(f"{before_alias(n)} IS DISTINCT FROM {alias(n)}" for n in self.plan.key)
         return f"(_op = 'u' AND ({known}) AND ({other}))"
 
     @property
     def comes_from(self) -> str:
-        """True of a change whose row had been elsewhere: under its before-key, below the place `came_from`."""
+        """SQL condition: a change whose row had another key before: its before-key, up to the place `came_from`."""
         return self.moved if self._tangled is None else f"({FROM} IS NOT NULL OR {self.moved})"
 
     @property
@@ -99,7 +99,7 @@ class Query:
         return self._tangled is not None and self._tangled.has_maybe
 
     def events(self, cdc: Sequence[str], columns: Sequence[int], before: Sequence[int] = ()) -> str:
-        """All changes that count; tangled ones as what they amount to, with `MAYBE` and `FROM` beside their columns."""
+        """SQL of all changes in the plan, tangled ones replaced by their results, with columns `MAYBE` and `FROM`."""
         cdc = list(dict.fromkeys(["_op", "_gsn", "_seq", *cdc]))
         found = self.scans.select(self.plan.changes, cdc, columns, before, self.plan.where)
         if self._tangled is not None:
@@ -117,8 +117,9 @@ class Query:
         return found
 
     def key_places(self) -> str:
-        """Every place of every key that is sure to count."""
-        # a delete may share the place of a row of another key, where that row was moved: rows are taken by their places
+        """SQL of every place of every key, without rows that are `MAYBE`."""
+        # rows are selected by place, and a delete may have the same (gsn, seq) as a row of another key that was moved:
+        # deletes get an even place
         own = f"{self.place} - (_op = 'd')::INTEGER"
         if not self._moves:
             return f"SELECT {self.keys}, {own} AS p FROM ({self.events((), self.plan.key)})"
@@ -134,7 +135,7 @@ class Query:
         )
 
     def _maybe(self) -> str:
-        """The last place of each key at which it has a row if it had one before."""
+        """SQL of the last `MAYBE` place of each key: it has a row there if it had one before."""
         events = self.events((), self.plan.key)
         return f"SELECT {self.keys}, max({self.place}) AS p FROM ({events}) WHERE {MAYBE} GROUP BY {self.keys}"
 
@@ -157,13 +158,13 @@ class Query:
         )
 
     def winners(self, cdc: Sequence[str], columns: Sequence[int]) -> str:
-        """The last change of each key that is still there."""
+        """SQL of the last change of each key that is not deleted."""
         items = ", ".join([*cdc, *map(alias, columns)])
         events = self.events(cdc, columns)
         return f"SELECT {items} FROM ({events}) WHERE _op <> 'd' AND {self.place} IN ({self._last_places()})"
 
     def base(self, columns: Sequence[int]) -> str:
-        """The base's rows; a folded state keeps deleted keys."""
+        """SQL of the rows of the base, without the deleted keys that a folded state retains."""
         found = self.scans.select(self.plan.base, list(dict.fromkeys(["_op", *self.cdc])), columns)
         return f"SELECT * FROM ({found}) WHERE _op IS NULL OR _op NOT IN ('d', 't')"
 
@@ -173,7 +174,7 @@ class Query:
         return f"SELECT {items} FROM ({self.base(columns)}) b"
 
     def _look(self) -> bool:
-        """What decides how the question is put: whether there are changes, how far `_seq` goes, changed keys."""
+        """Reads what determines the query: whether there are changes, the highest `_seq`, and changed keys."""
         if not self.plan.changes and not self.plan.over:
             return False
         events = self.events((), self.plan.key, self.plan.key)
@@ -194,7 +195,7 @@ class Query:
         return " UNION ALL ".join(found)
 
     def _find_tangled(self, changes: str) -> None:
-        """Where columns lack, it must be known which keys had rows: that is asked in between."""
+        """Finds tangled changes. If columns are missing, a further query finds which keys had rows before."""
         search = TangledSearch.find(self.scans, self.plan, changes, self.moved)
         if search is None:
             return
@@ -226,13 +227,13 @@ class Query:
 
 def no_key(table: str) -> LakeError:
     return LakeError(
-        f"{table} has no key, and rows of it were updated or deleted: its state cannot be told",
+        f"{table} has no key, and rows of it were updated or deleted: its state cannot be computed",
         hint="give the table a key in the source's config; its changes can still be read",
     )
 
 
 class State:
-    """Asked for, not read yet: each method reads it anew."""
+    """A lazy query for a state: each method reads it again."""
 
     def __init__(self, store: Store, plan: StatePlan, columns: Sequence[str] | None, memory: str | None) -> None:
         self._store, self._plan, self._memory = store, plan, memory
@@ -247,7 +248,7 @@ class State:
         self._numbers = [by_name[name] for name in self._names if name in by_name]
         self._cdc = [name for name in self._names if name not in by_name]
         of_cdc = {field.name: field.with_nullable(True) for field in CDC_FIELDS}
-        #: of what is read
+        #: schema of the result
         self.schema = pa.schema([of_cdc[n] if n in of_cdc else union.columns[by_name[n]].field for n in self._names])
 
     @property
@@ -261,13 +262,13 @@ class State:
         return f"SELECT {items} FROM ({rows})"
 
     def batches(self) -> pa.RecordBatchReader:
-        """Streams; the rows are in no order."""
+        """Streams the rows, unordered."""
         con = connect(self._memory)
         with asking(self._store):
             found = con.sql(self._sql(con)).to_arrow_reader(BATCH_ROWS)
 
         def read() -> Iterator[pa.RecordBatch]:
-            # `con` must live as long as its reader
+            # `con` must stay open as long as its reader
             with con, asking(self._store):
                 for batch in found:
                     arrays = [convert(a, f.type) for a, f in zip(batch.columns, self.schema, strict=True)]
@@ -276,7 +277,7 @@ class State:
         return pa.RecordBatchReader.from_batches(self.schema, read())
 
     def arrow(self, con: duckdb.DuckDBPyConnection | None = None) -> pa.Table:
-        """On a connection of its own; or on yours, with UTC for its TimeZone, which is quicker for small tables."""
+        """The rows as an Arrow table. A given connection must have TimeZone UTC; it is faster for small tables."""
         with nullcontext(con) if con is not None else connect(self._memory) as asked, asking(self._store):
             found = asked.sql(self._sql(asked)).to_arrow_table()
         arrays = [convert(a, f.type) for a, f in zip(found.columns, self.schema, strict=True)]
@@ -293,11 +294,11 @@ class State:
         return state_frame(session, self._store, self._plan, self._names)
 
     def rows(self) -> list[dict[str, Any]]:
-        """For small tables."""
+        """The rows as dicts, for small tables."""
         try:
             return list(self.arrow().to_pylist())
         except (OverflowError, ValueError) as error:
             raise LakeError(
-                f"{self._plan.table}: a time that Python's datetime cannot hold ({error})",
+                f"{self._plan.table}: a time outside of the range of Python's datetime ({error})",
                 hint="read it with arrow(), duckdb() or spark()",
             ) from error

@@ -1,4 +1,4 @@
-"""Which files make a table's state at a gsn: a base, and the changes that overlay it."""
+"""Selects the files for a table's state at a gsn: a base, and the changes that overlay it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class StatePlan:
     key: tuple[int, ...]
     #: rows before any of the changes: of one copy, or of one folded state
     base: tuple[File, ...]
-    #: they count where floor < gsn ≤ `gsn`
+    #: changes with floor < gsn ≤ `gsn` are used
     changes: tuple[File, ...]
     floor: int
-    #: a folded state whose rows still count above a later copy: those above `over_floor`
+    #: a folded state that also overlays the base, a later copy: its rows above `over_floor` are used
     over: tuple[File, ...]
     over_floor: int
-    #: the last truncate: nothing at or before it counts
+    #: the last truncate: rows at or before it are ignored
     emptied: Place | None
 
     @property
     def where(self) -> str:
-        """SQL, for `changes`."""
+        """SQL condition for `changes`."""
         return self._where(self.changes, self.floor)
 
     @property
@@ -48,7 +48,7 @@ class StatePlan:
         return self._where(self.over, self.over_floor)
 
     def _where(self, files: Sequence[File], floor: int) -> str:
-        # DuckDB is quicker without a condition that holds for all
+        # DuckDB is faster without a condition that is true for all rows
         parts = ["_op <> 't'"]
         if any(file.gsn_min <= floor for file in files):
             parts.append(f"_gsn > {floor}")
@@ -61,18 +61,18 @@ class StatePlan:
 
 
 def all_files(chain: Chain, table: str, *layers: Layer) -> list[File]:
-    """Live files whatever their gsn: those of copies may have none."""
+    """Live files with any gsn; files of copies may have none."""
     return [file for file in chain.files(table, -1, _END) if file.layer in layers]
 
 
 def versions_of(chain: Chain, table: str) -> list[int]:
-    """Schema ids of all versions that the ledger names, the oldest first."""
+    """Schema ids of all versions in the ledger, the oldest first."""
     found = [(v.version, id_) for id_, v in chain.versions.items() if v.table == table]
     return [id_ for _, id_ in sorted(found)]
 
 
 def union_for(chain: Chain, table: str, files: Iterable[File], gsn: int) -> TableUnion:
-    """Of the versions that are in use; where none is, the newest that was known by then."""
+    """The union of the versions of these files; without files, the newest version at that gsn."""
     ids = {file.schema_id for file in files}
     if not ids:
         known = [f.schema_id for f in all_files(chain, table, *Layer) if f.gsn_min <= gsn]
@@ -81,18 +81,18 @@ def union_for(chain: Chain, table: str, files: Iterable[File], gsn: int) -> Tabl
     missing = ids - chain.versions.keys()
     if missing:
         raise LakeDamagedError(
-            f"{table}: the ledger has no schema {min(missing)}, which its files name",
+            f"{table}: the ledger has no schema {min(missing)}, which its files use",
             hint="`lowwater lake verify` lists all damage",
         )
     return union_of({id_: lake_table(chain.versions[id_].avro) for id_ in ids})
 
 
 def check_history(chain: Chain, table: str, gsn: int, files: Iterable[File]) -> None:
-    """A gsn that retention or folding has taken cannot be asked for."""
+    """Raises LakeError for a gsn whose history was folded."""
     oldest = max([chain.head.history_from, *(file.folded_to for file in files)])
     if gsn < oldest:
         raise LakeError(
-            f"{table}: its history begins at gsn {oldest}, gsn {gsn} lies below it",
+            f"{table}: its history begins at gsn {oldest}, gsn {gsn} is below it",
             hint=f"ask for gsn {oldest} or above; older history was folded by `retention_hours`",
         )
 
@@ -114,7 +114,7 @@ def _newest_folded(chain: Chain, table: str, gsn: int) -> list[File]:
 
 
 def _copy_base(chain: Chain, table: str, copy: CopiedTables, folded: Sequence[File]) -> tuple[list[File], int]:
-    """The copy's rows, and the gsn above which changes count."""
+    """The files of the copy, and the gsn above which changes are used."""
     base = [file for file in all_files(chain, table, Layer.COPY) if file.copy_id == copy.copy_id]
     lows = [copy.lows[table]] if table in copy.lows else [file.low for file in base if file.low]
     if not lows:
@@ -125,13 +125,13 @@ def _copy_base(chain: Chain, table: str, copy: CopiedTables, folded: Sequence[Fi
 
 
 def _generation_start(chain: Chain, copy: CopiedTables) -> int:
-    """The first gsn that the copy's orders can be compared with: what came before is of another log."""
+    """The first gsn of the copy's generation: orders of earlier transactions are not comparable with the copy's."""
     found = (g.gsn for g in chain.generations if (g.source, g.generation) == (copy.source, copy.generation))
     return min(found, default=1)
 
 
 def plan_state(chain: Chain, table: str, gsn: int, *, allow_stale: bool = False) -> StatePlan:
-    """StaleTableError: the state is not known there, unless what there is will do."""
+    """Raises StaleTableError if the state is unknown at this gsn, unless `allow_stale`, and LakeError."""
     if not allow_stale:
         check_not_stale(chain, table, gsn)
     copy, folded = _last_copy(chain, table, gsn), _newest_folded(chain, table, gsn)
@@ -165,7 +165,7 @@ def plan_state(chain: Chain, table: str, gsn: int, *, allow_stale: bool = False)
 
 
 def _has_rows_after(chain: Chain, file: File, place: Place) -> bool:
-    """A version whose last change is the truncate itself has no part in what comes then."""
+    """Whether the file has changes after this position: not if its last change is the truncate itself."""
     if file.gsn_max != place.gsn:
         return file.gsn_max > place.gsn
     batches = change_batches(chain.store, file, ("_gsn", "_seq"), place.gsn - 1, place.gsn)
@@ -173,15 +173,15 @@ def _has_rows_after(chain: Chain, file: File, place: Place) -> bool:
 
 
 def _key(table: str, union: TableUnion) -> tuple[int, ...]:
-    """The newest version's key, which all versions in use must have with one type."""
+    """The key of the newest version. All versions in use must have its columns, with compatible types."""
     numbers = []
     for name in union.newest.key:
         number = next(n for n, column in enumerate(union.columns) if column.name == name)
         lacking = [v.version for id_, v in union.versions.items() if id_ not in union.columns[number].names]
         if lacking:
             raise LakeError(
-                f"{table}: version {lacking[0]} has no key column {name!r} of the type that it has now",
-                hint="copy the table (`lowwater source copy`): rows of both versions cannot be told apart by one key",
+                f"{table}: version {lacking[0]} has no key column {name!r} of a type that fits the current one",
+                hint="copy the table (`lowwater source copy`): rows of both versions cannot be matched by one key",
             )
         numbers.append(number)
     return tuple(numbers)

@@ -1,4 +1,4 @@
-"""Looks at all of a lake, and says all that is wrong with it: it does not stop at the first."""
+"""Verifies a whole lake, and reports all damage instead of only the first."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from lowwater.lake.store.base import Store, get_all, reads_at_once
 
 _READ_BYTES = 1 << 20
 _RESTORE = "restore it from the store's versions or a backup"
-_REMAKE = f"it can be made again: remove {HINT}, and the next landings write a new one"
+_REMAKE = f"it can be created again: delete {HINT}, and the next landings write a new one"
 
-#: what is looked at, how many are done, and of how many
+#: what is verified, how many are done, and how many there are
 Progress = Callable[[str, int, int], None]
 
 
@@ -35,15 +35,15 @@ Progress = Callable[[str, int, int], None]
 class Damage:
     what: str
     path: str
-    #: the manifest that it was found at, or that names the file
+    #: the damaged manifest, or the one that added the file
     manifest: int | None
     hint: str
-    #: a file that no manifest names: it takes place and does no harm
+    #: a file that is in no manifest: it uses space and does no harm
     rubbish: bool = False
 
 
 def verify(store: Store, *, deep: bool = True, progress: Progress | None = None) -> Iterator[Damage]:
-    """Manifests, checkpoints, and every live file. `deep` reads the files for their hash."""
+    """Verifies manifests, checkpoints and live files: their existence and size, with `deep` also their hash."""
     return _Verify(store, deep, progress or (lambda what, done, of: None)).run()
 
 
@@ -54,15 +54,15 @@ class _Verify:
         self._progress = progress
         self._fold = Fold(Checkpoint())
         self._sizes: dict[str, int] = {}
-        #: every path that a manifest names, and the manifest
+        #: every path that a manifest adds, and the manifest
         self._named: dict[str, int] = {}
-        #: a manifest is missing or cannot be read: what it said is not known
+        #: a manifest is missing or cannot be read: its content is unknown
         self._holes = False
-        #: nothing is known of the manifest before
+        #: the previous manifest is missing or cannot be read
         self._after_hole = False
 
     def run(self) -> Iterator[Damage]:
-        # The manifests first: their files are there before them. What is committed after this is not looked at.
+        # Manifests are listed first, because files are written before their manifest. Later commits are not verified.
         numbers = {manifest_number(stored.path) or 0 for stored in self._store.list(LEDGER)}
         last = max(numbers, default=0)
         self._sizes = {stored.path: stored.bytes for stored in self._store.list("")}
@@ -75,7 +75,7 @@ class _Verify:
                 yield from self._checkpoint(checkpoints.pop(n))
         for named in checkpoints.values():
             if not self._is_there(named.n):
-                yield Damage(f"a checkpoint of manifest {named.n}, which is not there", named.path, named.n, _REMAKE)
+                yield Damage(f"a checkpoint of manifest {named.n}, which does not exist", named.path, named.n, _REMAKE)
         yield from self._files()
         yield from self._rubbish()
 
@@ -102,24 +102,24 @@ class _Verify:
             yield Damage(error.what, path, n, error.hint or _RESTORE)
             return
         found = [*self._place(manifest), *self._changes(manifest)]
-        # go on as if it followed: what comes behind is looked at by itself
+        # continue as if it followed the previous one: later manifests are verified independently
         self._fold.add(manifest.model_copy(update={"previous": self._fold.head.digest}), data)
         self._after_hole = False
         yield from (Damage(what, path, n, hint) for what, hint in found)
 
     def _place(self, manifest: Manifest) -> Iterator[tuple[str, str]]:
-        """Whether it follows the one before."""
+        """Checks that the manifest follows the previous one."""
         n, before = manifest.n, self._fold.head
         if self._after_hole:
             return
         if manifest.previous != before.digest:
             yield (
-                f"manifest {n} does not follow manifest {n - 1}: it names another one's hash",
-                f"manifest {n - 1} or {n} was changed or put back by hand: {_RESTORE}",
+                f"manifest {n} does not follow manifest {n - 1}: it has the hash of another one",
+                f"manifest {n - 1} or {n} was changed or replaced manually: {_RESTORE}",
             )
-        hint = "a landing is missing, or landed twice: do not land on; compare with the ordered topic"
+        hint = "a landing is missing, or was landed twice: stop landing; compare with the ordered topic"
         if manifest.commit_ts_us < before.commit_ts_us:
-            yield f"manifest {n}: the highest commit time falls", hint
+            yield f"manifest {n}: the highest commit time decreases", hint
         if manifest.kind is ManifestKind.BEGIN:
             if n != 1:
                 yield f"manifest {n}: a lake begins only once", hint
@@ -136,9 +136,9 @@ class _Verify:
             yield f"manifest {n} lands offsets {at} to {to}, the last one ended at {before.landed.offset}", hint
 
     def _changes(self, manifest: Manifest) -> Iterator[tuple[str, str]]:
-        """Whether what it adds and removes can be."""
+        """Checks the files that the manifest adds and removes."""
         n = manifest.n
-        hint = f"manifest {n} was changed by hand, or a writer is wrong: keep a copy and report it"
+        hint = f"manifest {n} was changed manually, or a writer has a bug: keep a copy and report it"
         for path in manifest.removed:
             if not self._holes and (path not in self._named or self._fold.is_removed(path)):
                 yield f"manifest {n} removes {path}, which was not live", hint
@@ -154,7 +154,7 @@ class _Verify:
                 yield f"{file.path} holds gsn {file.gsn_min} to {file.gsn_max}, outside of its landing", hint
 
     def _checkpoint(self, named: Named) -> Iterator[Damage]:
-        """Against the manifests, all of them up to its number folded."""
+        """Compares a checkpoint with the folded manifests up to its number."""
         try:
             checkpoint = read_checkpoint(self._store, named)
             reader = PartReader(self._store)
@@ -167,13 +167,13 @@ class _Verify:
         wanted = self._fold.checkpoint()
         for name in ("head", "versions", "copied", "closed_copies", "landed_chunks", "last_schemas"):
             if getattr(checkpoint, name) != getattr(wanted, name):
-                yield Damage(f"the checkpoint has other {name} than the manifests", named.path, named.n, _REMAKE)
+                yield Damage(f"the checkpoint and the manifests differ in {name}", named.path, named.n, _REMAKE)
         live = {entry.file.path: entry for entry in self._live()}
         if len(entries) != len(live) or any(live.get(entry.file.path) != entry for entry in entries):
-            yield Damage("the checkpoint has other files than the manifests", named.path, named.n, _REMAKE)
+            yield Damage("the checkpoint and the manifests differ in files", named.path, named.n, _REMAKE)
         tables = {*checkpoint.empty_tables, *(table for part in checkpoint.parts for table in part.tables)}
         if tables != self._fold.tables:
-            yield Damage("the checkpoint has other tables than the manifests", named.path, named.n, _REMAKE)
+            yield Damage("the checkpoint and the manifests differ in tables", named.path, named.n, _REMAKE)
 
     def _live(self) -> Iterator[Entry]:
         for files in self._fold.tail.values():
@@ -184,7 +184,7 @@ class _Verify:
         for done, (n, _, file) in enumerate(live, 1):
             what = self._file(file)
             if what is not None:
-                hint = f"{_RESTORE}; else the table can be copied anew, and the history in this file is lost"
+                hint = f"{_RESTORE}; else the table can be copied again, but the history in this file is lost"
                 yield Damage(f"{file.path} {what}", file.path, n, hint)
             self._progress("files", done, len(live))
 
@@ -203,15 +203,15 @@ class _Verify:
                     sha256.update(piece)
         except NotThereError:
             return "is missing"
-        return None if sha256.hexdigest() == file.sha256 else "has other content than was landed"
+        return None if sha256.hexdigest() == file.sha256 else "has different content: its hash is wrong"
 
     def _rubbish(self) -> Iterator[Damage]:
-        hint = "it is removed after the grace; a writer may still be at it"
+        hint = "it is deleted after `grace_hours`; a writer may still be writing it"
         if self._holes:
-            hint = "do not remove it: a manifest that cannot be read may name it"
+            hint = "do not delete it: it may be in a manifest that cannot be read"
         for path in self._sizes:
             ours = (
                 path.startswith((f"{DIRECTORY}/", f"{ATTEMPTS}/")) or path == HINT or manifest_number(path) is not None
             )
             if not ours and path not in self._named:
-                yield Damage(f"{path} is named by no manifest", path, None, hint, rubbish=True)
+                yield Damage(f"{path} is in no manifest", path, None, hint, rubbish=True)

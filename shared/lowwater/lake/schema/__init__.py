@@ -1,1 +1,1 @@
-"""Columns of a table over all of its versions."""
+"""The columns of a table across its versions."""

@@ -1,4 +1,4 @@
-"""From one version's batches to what readers see: columns of the union, in the union's types. No I/O."""
+"""Converts batches of one table version to the columns and types of the union of all versions. No I/O."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lowwater.lake.schema.union import TableUnion, UnionColumn
 
 CDC_TYPES = {field.name: field.type for field in CDC_FIELDS}
 UNCHANGED = "_unchanged"
-#: that DuckDB and Spark know
+#: maximum precision of a decimal in DuckDB and Spark
 DECIMAL_DIGITS_MAX = 38
 
 
 def transport(type_: pa.DataType) -> pa.DataType:
-    """The type that DuckDB and Spark take it in: decimals that are too wide for them travel as text."""
+    """The type in which DuckDB and Spark get a column: decimals that are too wide for them become text."""
     if pa.types.is_decimal(type_) and type_.precision > DECIMAL_DIGITS_MAX:
         return pa.string()
     if pa.types.is_list(type_):
@@ -26,7 +26,7 @@ def transport(type_: pa.DataType) -> pa.DataType:
 
 
 def file_columns(union: TableUnion, schema_id: int, wanted: Sequence[str]) -> list[str]:
-    """What must be read of a version's file to show the wanted columns of the union."""
+    """The columns to read from a file of this version for the wanted columns of the union."""
     found: list[str] = []
     for name in wanted:
         if name in CDC_TYPES or name == BEFORE:
@@ -44,7 +44,7 @@ def _row_column(
     name = column.names.get(schema_id)
     if name is None:
         return pa.nulls(rows, type_)
-    # by way of the union's own type: it alone is sure to keep the value
+    # first to the type of the union, which can represent every value
     return convert(convert(get(name), column.field.type), type_)
 
 
@@ -53,7 +53,7 @@ def convert(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _unchanged(array: pa.Array, renamed: dict[str, str]) -> pa.Array:
-    """The names that readers see."""
+    """Replaces column names of this version by those of the union."""
     if not renamed:
         return array
     names = [None if one is None else [renamed.get(name, name) for name in one] for one in array.to_pylist()]
@@ -71,7 +71,7 @@ def _before(union: TableUnion, schema_id: int, array: pa.Array, type_: pa.DataTy
 
 
 def adapt(batch: pa.RecordBatch, union: TableUnion, schema_id: int, schema: pa.Schema) -> pa.RecordBatch:
-    """A version's batch in the columns of `schema`, which is some of the union's stream schema."""
+    """Converts a batch of a version to `schema`, which has some columns of the union's stream schema."""
     arrays = []
     for field in schema:
         if field.name == UNCHANGED:
@@ -88,7 +88,7 @@ def adapt(batch: pa.RecordBatch, union: TableUnion, schema_id: int, schema: pa.S
 
 
 def alias(number: int) -> str:
-    """Of a row's column inside a query: the real names may differ in case only, or look like ours."""
+    """The name of a row's column in queries: real names may differ only in case, or equal those of CDC columns."""
     return f"c{number}"
 
 
@@ -112,7 +112,7 @@ def aliased_schema(
 def adapt_aliased(
     batch: pa.RecordBatch, union: TableUnion, schema_id: int, schema: pa.Schema, has_cdc: bool = True
 ) -> pa.RecordBatch:
-    """As `adapt`, into an aliased schema; rows without CDC columns get nulls for them."""
+    """As `adapt`, for an aliased schema; rows without CDC columns get nulls for them."""
     arrays = []
     for field in schema:
         if field.name in CDC_TYPES:
@@ -134,7 +134,7 @@ def adapt_aliased(
 
 
 def convert_deep(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """As `convert`, also into structs: Arrow casts their fields only where all names are the same."""
+    """As `convert`, also for structs: Arrow casts their fields only if all names are equal."""
     if array.type == type_ or not pa.types.is_struct(type_):
         return convert(array, type_)
     children = [convert(pc.struct_field(array, [f.name]), f.type) for f in type_]

@@ -1,4 +1,4 @@
-"""A table version's columns, from the Avro schema of its changes to the Arrow schema of its files."""
+"""The columns of a table version: converts the Avro schema of its changes to the Arrow schema of its files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from lowwater.errors import SchemaError
 
-#: what an Avro logical type was, where Parquet has no type of its own for it
+#: metadata key for the Avro logical type of a column, if Parquet has no equivalent type
 TYPE_NOTE = b"lowwater.type"
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 ORDER_TYPE = pa.struct([pa.field("major", pa.uint64()), pa.field("minor", pa.uint64())])
-#: in front of the row's own columns, in every `stream/` and `state/` file
+#: the first columns of every `stream/` and `state/` file
 CDC_FIELDS: tuple[pa.Field, ...] = (
     pa.field("_op", pa.string(), nullable=False),
     pa.field("_gsn", pa.int64(), nullable=False),
@@ -26,10 +26,10 @@ CDC_FIELDS: tuple[pa.Field, ...] = (
     pa.field("_order", ORDER_TYPE, nullable=False),
     pa.field("_commit_ts", _INSTANT, nullable=False),
     pa.field("_ts", _INSTANT, nullable=False),
-    #: columns that the log did not carry; null where it carried all
+    #: columns that are not in the log record; null if all are
     pa.field("_unchanged", pa.list_(pa.string())),
 )
-#: the row before the change, as far as the log had it; behind the CDC columns
+#: the row before the change, as far as the log contains it; after the CDC columns
 BEFORE = "_before"
 _RESERVED = {field.name for field in CDC_FIELDS} | {BEFORE}
 
@@ -56,21 +56,21 @@ _DECIMAL_DIGITS_MAX = 76
 
 @dataclass(frozen=True, slots=True)
 class LakeColumn:
-    #: as readers see it: the source's own name; one that is taken by a CDC column gets `_` behind it
+    #: the name in the lake: the name in the source, with `_` appended if a CDC column has that name
     name: str
-    #: as the Avro schema has it
+    #: the name in the Avro schema
     avro_name: str
     field: pa.Field
 
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """One table version, as its files have it."""
+    """The columns of one table version in the lake."""
 
     #: `source.namespace.table`
     name: str
     version: int
-    #: by the names that readers see
+    #: names in the lake
     key: tuple[str, ...]
     columns: tuple[LakeColumn, ...]
     avro: str
@@ -90,7 +90,7 @@ class LakeTable:
 
 
 def _arrow_type(avro: Any) -> tuple[pa.DataType, str]:
-    """The Arrow type, and a note of what it was where Arrow cannot say it."""
+    """The Arrow type, and the logical type if Arrow has no equivalent, else ""."""
     if isinstance(avro, str):
         return _SIMPLE[avro], ""
     logical = avro.get("logicalType", "")
@@ -98,7 +98,7 @@ def _arrow_type(avro: Any) -> tuple[pa.DataType, str]:
         precision, scale = avro["precision"], avro.get("scale", 0)
         if precision > _DECIMAL_DIGITS_MAX:
             raise SchemaError(
-                f"a decimal of {precision} digits: Parquet readers know at most {_DECIMAL_DIGITS_MAX}",
+                f"a decimal of {precision} digits: Parquet readers support at most {_DECIMAL_DIGITS_MAX}",
                 hint="capture the column as text",
             )
         return (pa.decimal128 if precision <= 38 else pa.decimal256)(precision, scale), ""
@@ -111,7 +111,7 @@ def _arrow_type(avro: Any) -> tuple[pa.DataType, str]:
 
 
 def lake_name(column: str) -> str:
-    """No two columns get one name: `_gsn` is `_gsn_` here, so a column that is called so gets one more."""
+    """The name of a column in the lake, unique: `_gsn` becomes `_gsn_`, and a column `_gsn_` becomes `_gsn__`."""
     return f"{column}_" if column.rstrip("_") in _RESERVED else column
 
 
@@ -124,7 +124,7 @@ def _column(field: dict[str, Any]) -> LakeColumn:
 
 @lru_cache(maxsize=10_000)
 def lake_table(avro: str) -> LakeTable:
-    """Of the Avro schema text of a table version's changes."""
+    """The table version, from the text of the Avro schema of its changes."""
     schema = json.loads(avro)
     about = schema["lowwater"]
     row = next(f for f in schema["fields"] if f["name"] == "before")["type"][1]

@@ -1,7 +1,8 @@
-"""One set of columns over all versions of a table: what readers see. No I/O.
+"""The union of the columns of all versions of a table, which readers see. No I/O.
 
-A column that a version lacks is null for its rows. A type that only grew shows as the wider one. Where two types have
-no common one that keeps every value, the newest keeps the name and the older is `<name>__v<version>`.
+A column that a version does not have is null in its rows. A type that was widened is shown as the wider type. If two
+types have no common type that represents every value, the newest column keeps the name, and the older one is
+`<name>__v<version>`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from lowwater.lake.schema.columns import BEFORE, CDC_FIELDS, TYPE_NOTE, LakeTable, lake_name
 
-#: digits that an integer may need
+#: maximum number of digits of an integer type
 _DIGITS = {pa.int32(): 10, pa.int64(): 19}
 _DECIMAL128_MAX = 38
 _DECIMAL256_MAX = 76
@@ -54,9 +55,9 @@ class TableUnion:
         return next((column for column in self.columns if column.name == name), None)
 
     def renamed(self, schema_id: int) -> dict[str, str]:
-        """Columns of a version that readers see under another name."""
+        """Columns of a version that have another name in the union: name in the version → name in the union."""
         found = {c.names[schema_id]: c.name for c in self.columns if schema_id in c.names}
-        # `_unchanged` had the database's names once: `_gsn`, where the file's column is `_gsn_`
+        # older files have the source's names in `_unchanged`: `_gsn` for the column `_gsn_`
         older = {own[:-1]: seen for own, seen in found.items() if own.endswith("_") and lake_name(own[:-1]) == own}
         return {own: seen for own, seen in {**older, **found}.items() if own != seen}
 
@@ -75,7 +76,7 @@ def _whole_and_scale(type_: pa.DataType) -> tuple[int, int] | None:
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The narrowest type that keeps every value of both; None where there is none."""
+    """The narrowest type that represents every value of both; None if there is none."""
     if one == other:
         return one
     pair = {one, other}
@@ -94,7 +95,7 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 @dataclass
 class _Growing:
-    """A column while its versions are gone through, from the newest."""
+    """A column of the union while it is built, from the newest version to the oldest."""
 
     version: int
     type: pa.DataType
@@ -120,7 +121,7 @@ def _join(found: list[_Growing], schema_id: int, version: int, column: pa.Field)
 
 
 def _in_order(newest_first: Iterable[LakeTable]) -> list[str]:
-    """The newest version's columns as they are, then what older ones had besides."""
+    """The columns of the newest version, then further columns of older versions."""
     seen: dict[str, None] = {}
     for table in newest_first:
         seen.update(dict.fromkeys(column.name for column in table.columns))
@@ -128,7 +129,7 @@ def _in_order(newest_first: Iterable[LakeTable]) -> list[str]:
 
 
 def union_of(versions: Mapping[int, LakeTable]) -> TableUnion:
-    """Of the versions by schema id."""
+    """The union of these versions, by schema id."""
     newest_first = sorted(versions.items(), key=lambda item: (-item[1].version, -item[0]))
     growing: dict[str, list[_Growing]] = {}
     for schema_id, table in newest_first:

@@ -1,7 +1,7 @@
-"""Whether rows of several versions of a table can make one state. What cannot be told is refused, never guessed.
+"""Checks whether rows of several versions of a table can be combined to one state. Ambiguous cases are errors.
 
-A source that changes a table's key, or drops a column and adds one of the same name, copies the table again, and says
-that it is stale until then. These checks hold also for what landed before sources did so.
+When the key of a table changes, or a column is dropped and added again with the same name, the source copies the table
+again and marks it as stale until then. These checks also cover data landed by versions that did not do so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lowwater.lake.store.parquet_files import change_batches
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """A file, and the changes of it that count: those with after < gsn ≤ to. Of a copy all rows count, from before."""
+    """A file and the changes of it that are used: after < gsn ≤ to. Of a copy all rows are used, as the base."""
 
     file: File
     after: int = -1
@@ -35,7 +35,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The rows of a version that count: the first and the last gsn; a base comes before all."""
+    """The first and last gsn of the used rows of a version; -1 for a base, which precedes all changes."""
 
     schema_id: int
     first: int
@@ -43,7 +43,7 @@ class _Span:
 
 
 def check_versions(chain: Chain, table: str, gsn: int, used: Sequence[Used]) -> None:
-    """LakeError: they have not the same key, or a column was gone in between."""
+    """Raises LakeError if the versions have different keys, or a column did not exist in between."""
     ids = {one.file.schema_id for one in used}
     if len(ids) < 2:
         return
@@ -60,13 +60,13 @@ def check_versions(chain: Chain, table: str, gsn: int, used: Sequence[Used]) -> 
 
 
 def _span(chain: Chain, one: Used) -> _Span | None:
-    """None where no row counts. What a merged file says of itself may go beyond what counts: then it is read."""
+    """None if no row is used. A merged file may have a wider gsn range than the used rows: then the file is read."""
     file = one.file
     if not file.rows:
         return None
     if one.is_base:
         return _Span(file.schema_id, -1, -1)
-    is_stream = file.layer is Layer.STREAM  # of a state it says what it covers
+    is_stream = file.layer is Layer.STREAM  # the range of a state file is what it covers
     if is_stream and file.gsn_min > one.after and file.gsn_max <= one.to and not file.truncates:
         return _Span(file.schema_id, file.gsn_min, file.gsn_max)
     first, last = None, 0
@@ -80,7 +80,7 @@ def _span(chain: Chain, one: Used) -> _Span | None:
 def _again(chain: Chain, table: str, gsn: int) -> str:
     readable = min((c.gsn for c in chain.copied if table in c.tables and c.gsn > gsn), default=None)
     if readable is not None:
-        return f"it can be read from gsn {readable} on, where a copy of it is readable"
+        return f"it can be read from gsn {readable} on, at which a copy of it is readable"
     return "copy the table (`lowwater source copy`): it can be read from there on; its changes can be read as they are"
 
 
@@ -91,16 +91,16 @@ def _check_keys(table: str, keys: dict[int, tuple[str, ...]], spans: Sequence[_S
         if frozenset(old) != frozenset(new):
             raise LakeError(
                 f"{table}: its key was ({', '.join(old) or 'none'}) and is ({', '.join(new) or 'none'}) from gsn "
-                f"{after.first} on: rows of both cannot be told apart by one key",
+                f"{after.first} on: rows of both cannot be matched by one key",
                 position=f"gsn {after.first}",
                 hint=f"ask for a gsn below {after.first}, or: {again}",
             )
 
 
 def _is_between(span: _Span, has: Sequence[_Span], numbers: dict[int, int]) -> bool:
-    """Whether a change of `span` may lie after one of `has` and before another.
+    """Whether a change of `span` may be after one of `has` and before another.
 
-    Rows of a copy may be of a later version than changes that came after it began: they are not older than those.
+    Rows of a copy may have a later version than changes after the start of the copy: they are not older than those.
     """
     older = [one for one in has if one.last >= 0 or numbers[one.schema_id] <= numbers[span.schema_id]]
     if not older:
@@ -112,9 +112,9 @@ def _is_between(span: _Span, has: Sequence[_Span], numbers: dict[int, int]) -> b
 def _check_columns(
     table: str, names: dict[int, set[str]], numbers: dict[int, int], spans: Sequence[_Span], again: str
 ) -> None:
-    """A column that was dropped and added again is another one: its old values are those of a column that is gone."""
+    """Raises LakeError for a column that was dropped and added again: its old values belong to the dropped column."""
     if any(REST in own for own in names.values()):
-        # its columns grow from documents, and none is dropped: what a version has no column for is in that one
+        # its columns are derived from documents and never dropped: fields without a column are in REST
         return
     for name in sorted(set.union(*names.values())):
         has = [span for span in spans if name in names[span.schema_id]]
@@ -123,8 +123,8 @@ def _check_columns(
         if between:
             gone = min(span.first for span in between)
             raise LakeError(
-                f"{table}: column {name!r} was gone at gsn {gone} and came back later: what rows have in it that were "
-                "not changed since is not known",
+                f"{table}: column {name!r} did not exist at gsn {gone} and was added again later: its values in rows "
+                "that were not changed since then are unknown",
                 position=f"gsn {gone}",
                 hint=again,
             )

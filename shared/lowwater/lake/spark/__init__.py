@@ -1,1 +1,1 @@
-"""The same reads by Spark."""
+"""Reads of state and changes with Spark."""

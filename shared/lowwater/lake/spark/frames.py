@@ -1,7 +1,7 @@
-"""A lake's files as a Spark DataFrame. Executors read them through our own stores, so any store will do.
+"""A lake's files as a Spark DataFrame. Executors read them through lowwater's stores, so every store is supported.
 
-Spark has no unsigned 64-bit numbers (they become decimals of 20 digits), no decimals of more than 38 digits and no
-time of day (they become text).
+Spark has no unsigned 64-bit integers (they become decimals of 20 digits), no decimals of more than 38 digits and no
+time of day (both become text).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TASKS_MAX = 512
 
 
 def transport(type_: pa.DataType) -> pa.DataType:
-    """The type that Spark takes it in."""
+    """The type in which Spark gets a column."""
     if pa.types.is_uint64(type_):
         return pa.decimal128(20, 0)
     if pa.types.is_time(type_):
@@ -58,7 +58,7 @@ def files_frame(
     after: int = -1,
     to: int = _ALL,
 ) -> DataFrame:
-    """As `Scans.select`: the row's columns under `c<number>`, those of `_before` under `b<number>`."""
+    """As `Scans.select`: the row's columns are `c<number>`, those of `_before` are `b<number>`."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = aliased_schema(union, cdc, columns, before, transport)
@@ -66,7 +66,7 @@ def files_frame(
     if not files or not len(schema):
         return session.createDataFrame([], spark_schema)
     read = _reader(store, union, list(files), list(cdc), list(columns), list(before), schema, after, to)
-    # the rows are only numbers, the files are in the function
+    # the rows are indexes into `files`, which is part of the function
     return session.range(0, len(files), 1, min(len(files), _TASKS_MAX)).mapInArrow(read, spark_schema)
 
 
@@ -81,7 +81,7 @@ def _reader(
     after: int,
     to: int,
 ) -> Read:
-    """What runs in the executors; it holds the store, which connects there."""
+    """The function that runs in the executors. It contains the store, which connects there."""
     wanted = [*cdc, *(union.columns[n].name for n in columns), *([BEFORE] if before else [])]
 
     def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -120,7 +120,7 @@ def changes_frame(
     items: list[Column] = []
     for name in names:
         if name == BEFORE:
-            # a struct of nothing but nulls is no image at all
+            # a struct with only null fields means that there is no before-image
             known = F.lit(False)
             for n in before:
                 known = known | F.col(before_alias(n)).isNotNull()

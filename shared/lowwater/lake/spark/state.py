@@ -1,4 +1,4 @@
-"""A table's state in Spark, by its own expressions: nothing passes through the driver."""
+"""A table's state as Spark expressions: rows do not pass through the driver."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _State:
         self._fills = any(file.unchanged_rows for file in (*plan.changes, *plan.over))
         asked = [name for name in names if name in CDC_TYPES]
         self._cdc = list(dict.fromkeys(["_op", "_gsn", "_seq", *([UNCHANGED] if self._fills else []), *asked]))
-        #: what travels with a row
+        #: columns of the rows in intermediate results
         self._payload = [*self._cdc, *map(alias, self._columns)]
         self._keys = [alias(n) for n in plan.key]
         self._has_maybe = False
@@ -64,7 +64,7 @@ class _State:
         return events.unionByName(self._base())
 
     def _moved(self) -> Column:
-        """As the SQL of `Query.moved`."""
+        """The same condition as `Query.moved`."""
         from pyspark.sql import functions as F
 
         pairs = [(F.col(before_alias(n)), F.col(alias(n))) for n in self._plan.key]
@@ -73,7 +73,7 @@ class _State:
         return (F.col("_op") == "u") & known & other
 
     def _counted(self) -> DataFrame:
-        """All changes that count; tangled ones as what they amount to, with `MAYBE` and `FROM` beside their columns."""
+        """All changes in the plan. Tangled ones are replaced by their results, with columns `MAYBE` and `FROM`."""
         from pyspark.sql import functions as F
 
         events, plan = self._events(self._plan.key), self._plan
@@ -113,7 +113,7 @@ class _State:
         return self._moved() & F.col(FROM).isNull()
 
     def _places(self, events: DataFrame) -> DataFrame:
-        """Every place of every key that is sure to count, and whether the key has a row there."""
+        """Every place of every key, without rows that are `MAYBE`, and whether the key has a row there."""
         from pyspark.sql import functions as F
 
         place = F.struct("_gsn", "_seq").alias("place")
@@ -127,7 +127,7 @@ class _State:
         events = self._counted()
         row, place = F.struct(*self._payload), F.struct("_gsn", "_seq")
         real = events.where(~F.col(MAYBE)).select(*self._keys, place.alias("place"), row.alias("row"))
-        # the old key of a changed key ends there
+        # the old key of a moved row has no row from there on
         nothing = F.lit(None).cast(real.schema["row"].dataType)
         old = (F.col(before_alias(n)).alias(alias(n)) for n in self._plan.key)
         ended = events.where(self._leaves()).select(*old, place.alias("place"), nothing.alias("row"))
@@ -151,7 +151,7 @@ class _State:
         return winners.unionByName(base.join(touched, same_key(touched, base, self._plan.key, "t_"), "left_anti"))
 
     def _with_maybe(self, last: DataFrame, there: DataFrame) -> DataFrame:
-        """`there`: the last row of each key that is there if the key had one before."""
+        """`there`: the last `MAYBE` row of each key, which exists if the key had a row before."""
         from pyspark.sql import functions as F
 
         key = self._plan.key
@@ -162,7 +162,7 @@ class _State:
         return winners.unionByName(alone.join(base, same_key(alone, base, key, "m_"), "left_semi").select("m_row.*"))
 
     def _filled(self, winners: DataFrame, events: DataFrame) -> DataFrame:
-        """As `fill.py` does it."""
+        """Fills missing columns, as `fill.py`."""
         from pyspark.sql import functions as F
 
         winners = winners.persist()

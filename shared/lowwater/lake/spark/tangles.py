@@ -1,4 +1,4 @@
-"""Tangled transactions of one state, found by Spark and put right in its tasks. See `tangles`."""
+"""Finds the tangled changes of one state with Spark, and resolves them in its tasks. See `moved_keys/tangles.py`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _PLACE = ["_gsn", "_seq"]
 
 
 def same_key(left: DataFrame, right: DataFrame, key: Sequence[int], prefix: str = "") -> Column:
-    """`prefix`: of the left one's columns."""
+    """The condition that two rows have the same key. `prefix`: of the key columns of `left`."""
     pairs = (left[f"{prefix}{alias(n)}"].eqNullSafe(right[alias(n)]) for n in key)
     return reduce(lambda a, b: a & b, pairs)
 
 
 def may_be_tangled(changes: DataFrame, moved: Column) -> bool:
-    """Whether any transaction puts something somewhere, and later takes something away."""
+    """Whether any transaction adds a row to any key, and later removes one from any key."""
     from pyspark.sql import functions as F
 
     adds, takes = F.col("_op").isin("c", "r") | moved, (F.col("_op") == "d") | moved
@@ -39,7 +39,7 @@ def may_be_tangled(changes: DataFrame, moved: Column) -> bool:
 
 
 def tangled_places(changes: DataFrame, key: Sequence[int], moved: Column) -> DataFrame:
-    """`_gsn` and `_seq` of changes that have to do with a tangled key."""
+    """`_gsn` and `_seq` of all changes of tangled keys."""
     from pyspark.sql import functions as F
 
     keys = [alias(n) for n in key]
@@ -61,7 +61,7 @@ class SparkTangles:
     """`rows`: the tangled changes, with all columns and images of the table."""
 
     def __init__(self, rows: DataFrame, key: Sequence[int], names: Sequence[str]) -> None:
-        # all that is made of them is asked for several times: they are read once
+        # a checkpoint, because the rows are used several times
         self._rows, self._key, self._names = rows.repartition("_gsn").localCheckpoint(), list(key), list(names)
 
     def made(self, answers: Answers | None = None) -> DataFrame:
@@ -106,7 +106,7 @@ def _find(batches: Iterable[pa.RecordBatch], key: list[int], names: list[str]) -
 
 
 def answers_of(asks: DataFrame, places: DataFrame, base: DataFrame, key: Sequence[int]) -> Answers:
-    """`places`: of keys, with `place` (a struct of gsn and seq) and whether the key has a row there: `is_there`."""
+    """The answers to `asks`. `places`: keys, each with `place` (gsn, seq) and `is_there`: the key has a row there."""
     from pyspark.sql import functions as F
 
     keys = [alias(n) for n in key]
