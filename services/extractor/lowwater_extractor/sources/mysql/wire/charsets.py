@@ -98,13 +98,14 @@ class Decoders:
 
 
 def _narrow(letters: list[str]) -> Convert:
-    table = "".join(letters)
+    """Converts as the server does. `letters`: the text of each byte."""
 
     def convert(v: bytes) -> str:
         # latin-1 maps each byte to the character with its number, which is then translated
         return v.decode("latin-1").translate(table_of)
 
-    table_of = {number: letter for number, letter in enumerate(table) if ord(letter) != number}
+    # a byte may be none or several characters
+    table_of = {number: letter for number, letter in enumerate(letters) if letter != chr(number)}
     return convert
 
 
