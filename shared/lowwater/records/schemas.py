@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from lowwater.codec import generic
 from lowwater.codec.avro import change_schema
@@ -19,7 +19,7 @@ from lowwater.codec.table import TableSchema
 from lowwater.codec.varint import long, read_long
 from lowwater.errors import ConfigError, SchemaError
 from lowwater.kafka import topics
-from lowwater.kafka.client import client_settings
+from lowwater.kafka.client import as_bus_error, client_settings
 from lowwater.kafka.consumer import read_to_end
 from lowwater.records.codec import KEY_NAME, RecordCodec, record_schemas
 from lowwater.records.ids import SchemaId
@@ -109,12 +109,15 @@ class SchemaStore:
 
     def _write(self, entries: dict[SchemaId, SchemaEntry]) -> None:
         producer = Producer({"enable.idempotence": True, "acks": "all", **client_settings(self._kafka)})
+        failed: list[KafkaError | None] = []
         # this topic maps ids to schemas, so the ids of its own two schemas are fixed fingerprints
         for schema_id, entry in entries.items():
             key = header(fingerprint(_ID_TEXT)) + long(schema_id)
             value = header(fingerprint(_ENTRY_TEXT)) + generic.encode(entry)
-            producer.produce(topics.SCHEMAS, key=key, value=value)
+            producer.produce(topics.SCHEMAS, key=key, value=value, on_delivery=lambda error, _: failed.append(error))
         producer.flush()
+        if error := next(filter(None, failed), None):
+            raise as_bus_error(error, f"write to {topics.SCHEMAS}")
 
     def table_id(self, table: TableSchema, topic: str) -> SchemaId:
         return self.id_of(_table_entry(table, topic))

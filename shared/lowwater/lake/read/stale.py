@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lowwater.errors import StaleTableError
 from lowwater.lake.chain.chain import Chain
-from lowwater.lake.chain.manifest import ALL_TABLES, Layer
+from lowwater.lake.chain.manifest import ALL_TABLES, Layer, StaleTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,13 @@ def stale_at(chain: Chain, table: str, gsn: int) -> StaleSince | None:
     if not said:
         return None
     copied = max((c.gsn for c in chain.copied if table in c.tables and c.gsn <= gsn), default=-1)
-    first = min((stale for stale in said if stale.gsn > copied), key=lambda stale: stale.gsn, default=None)
-    return None if first is None else StaleSince(first.gsn, first.reason)
+    since = sorted((stale for stale in said if stale.gsn > copied), key=lambda stale: stale.gsn)
+    return _since(since[0], since[-1]) if since else None
+
+
+def _since(first: StaleTables, last: StaleTables) -> StaleSince:
+    """With the last reason, too: a table that is renamed and then dropped is not copied again."""
+    return StaleSince(first.gsn, first.reason if last.reason == first.reason else f"{first.reason}; {last.reason}")
 
 
 def stale_now(chain: Chain) -> dict[str, StaleSince]:
@@ -35,16 +40,17 @@ def stale_now(chain: Chain) -> dict[str, StaleSince]:
     for copy in chain.copied:
         for table in copy.tables:
             copied[table] = max(copied.get(table, -1), copy.gsn)
-    found: dict[str, StaleSince] = {}
+    found: dict[str, tuple[StaleTables, StaleTables]] = {}
     for stale in chain.stale:
         named: Iterable[str] = stale.tables
         if ALL_TABLES in stale.tables:
             named = {*chain.tables(), *(version.table for version in chain.versions.values())}
         for table in named:
-            known = found.get(table)
-            if stale.gsn > copied.get(table, -1) and (known is None or stale.gsn < known.gsn):
-                found[table] = StaleSince(stale.gsn, stale.reason)
-    return found
+            if stale.gsn > copied.get(table, -1):
+                first, last = found.get(table, (stale, stale))
+                by_gsn = (first, last, stale)
+                found[table] = min(by_gsn, key=lambda s: s.gsn), max(by_gsn, key=lambda s: s.gsn)
+    return {table: _since(first, last) for table, (first, last) in found.items()}
 
 
 def check_not_stale(chain: Chain, table: str, gsn: int) -> None:
@@ -56,7 +62,7 @@ def check_not_stale(chain: Chain, table: str, gsn: int) -> None:
     again = (
         f"it can be read from gsn {readable} on"
         if readable is not None
-        else "it can be read again when a copy of it has landed: the source plans one automatically"
+        else "it can be read again when a copy of it has landed: the source plans one, if the table is there"
     )
     raise StaleTableError(
         f"{table}: its state at gsn {gsn} is not known: stale since gsn {since.gsn}: {since.reason}",

@@ -25,6 +25,8 @@ from lowwater.lake.store.base import Store, get_all, reads_at_once
 
 _READ_BYTES = 1 << 20
 _RESTORE = "restore it from the store's versions or a backup"
+#: fields of a checkpoint that are compared otherwise, or say nothing of the manifests
+_NOT_FOLDED = {"format", "empty_tables", "parts"}
 _REMAKE = f"it can be created again: delete {HINT}, and the next landings write a new one"
 
 #: what is verified, how many are done, and how many there are
@@ -165,7 +167,7 @@ class _Verify:
         if self._holes:  # there is nothing to compare it with
             return
         wanted = self._fold.checkpoint()
-        for name in ("head", "versions", "copied", "closed_copies", "landed_chunks", "last_schemas"):
+        for name in sorted(Checkpoint.model_fields.keys() - _NOT_FOLDED):
             if getattr(checkpoint, name) != getattr(wanted, name):
                 yield Damage(f"the checkpoint and the manifests differ in {name}", named.path, named.n, _REMAKE)
         live = {entry.file.path: entry for entry in self._live()}
