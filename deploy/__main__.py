@@ -1,7 +1,7 @@
-"""`make generate`: write anew the dashboards, docs/metrics.md and the chart's README. A test compares them.
+"""`make generate`: generates the dashboards, docs/metrics.md and the chart's README. A test compares them.
 
-The chart has dashboards and alerts of its own, the same to the letter: a packaged chart cannot look outside itself, and
-links are lost on some of the ways that a repository goes.
+The chart contains identical copies of dashboards and alerts: a packaged chart cannot refer to files outside of it, and
+symbolic links do not survive every way of distributing a repository.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def made() -> dict[Path, str]:
-    """Every file that is made by code, by its place in the repository."""
+    """Path in the repository → content of every generated file."""
     pages = {
         "docs/metrics.md": metrics_table.page(),
         "helm/lowwater/README.md": chart_readme.page(),

@@ -1,4 +1,4 @@
-"""The chart's README: its head, and a table of its values by the comments of helm-docs (`# -- …`) in values.yaml."""
+"""Generates the chart's README, with a table of its values from the helm-docs comments (`# -- …`) in values.yaml."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINE = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z][\w]*):(?P<value> .*)?$")
 
 
 def _comments(text: str) -> dict[str, str]:
-    """The comment before a key, by the key's whole path."""
+    """Full path of a key → the comment before it."""
     found: dict[str, str] = {}
     path: list[str] = []
     comment = ""
@@ -34,7 +34,7 @@ def _comments(text: str) -> dict[str, str]:
 
 
 def _leaves(value: Any, path: str, comments: dict[str, str]) -> Iterator[tuple[str, Any]]:
-    """What a user sets: scalars and lists, and a mapping that is empty or is explained as a whole."""
+    """The rows of the table: scalars and lists, and mappings that are empty or have a comment."""
     is_inner = isinstance(value, dict) and value and not comments.get(path)
     if not is_inner:
         yield path, value
@@ -58,7 +58,7 @@ def table() -> str:
 
 
 def page() -> str:
-    """README.md.gotmpl is what helm-docs itself would fill in; the result is the same."""
+    """README.md.gotmpl with its templates filled in; equal to the output of helm-docs."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     filled = {
         '{{ template "chart.header" . }}': f"# {chart['name']}",

@@ -1,4 +1,4 @@
-"""docs/metrics.md: every metric of every service, from the code that counts it."""
+"""Generates docs/metrics.md: every metric of every service, from the code that defines it."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _TITLES = {
 _HEAD = """\
 # Metrics
 
-Every service shows them in Prometheus' text format under `/metrics`, on the port of its `http.port`. This page is
-made by `make generate` from the code that counts; a test compares it with what running services show.
+Every service serves them in Prometheus' text format under `/metrics`, on the port `http.port`. This page is generated
+by `make generate` from the code; a test compares it with the metrics of running services.
 
-- Seconds and bytes, `_total` on what only grows. No transaction id and no position is a label; positions are numbers
-  here (a gauge is a float) and exact strings under `/status`.
-- Histograms are classic ones: the Python client cannot send native ones. Prometheus from 3.4 on makes native ones with
-  custom buckets of them at the scrape (`convert_classic_histograms_to_nhcb`), without a change here.
-- `process_*` and `python_*` (CPU, memory, open files, start time) come from the client. A process that has been started
-  again shows by `changes(process_start_time_seconds[15m])`.
-- A counter of errors that end a process, a fence above all, is gone with it unless a scrape came in between: the exit
-  code (3: fenced) and the last line of the log tell, too.
+- Units are seconds and bytes; counters end in `_total`. Transaction ids and positions are not labels; positions are
+  floats here, and exact strings under `/status`.
+- Histograms are classic ones: the Python client does not support native ones. Prometheus from 3.4 on can convert them
+  to native ones with custom buckets at the scrape (`convert_classic_histograms_to_nhcb`).
+- `process_*` and `python_*` (CPU, memory, open files, start time) are from the client library.
+  `changes(process_start_time_seconds[15m])` counts restarts.
+- The counter of an error that ends its process, such as a fence, is lost unless it is scraped before: see also the exit
+  code (3: fenced) and the last line of the log.
 """
 _SPARK = """\
-## Spark's own
+## Spark
 
-Spark shows what its JVM and its executors do on the port of its user interface, which is off by default. In
-`groups.<group>.land.spark` (the chart does this by itself):
+Spark exports metrics of its JVM and its executors on the port of its user interface, which is off by default. In
+`groups.<group>.land.spark` (the chart sets this automatically):
 
 ```yaml
 spark.ui.enabled: "true"
@@ -59,12 +59,12 @@ class Row:
     kind: str
     labels: tuple[str, ...]
     about: str
-    #: the module that counts it
+    #: the module that defines it
     module: str
 
 
 def modules() -> list[str]:
-    """Each file called metrics.py: a new source kind's is found by itself."""
+    """All modules in files named metrics.py, so that those of a new source kind are found automatically."""
     found = []
     for place in PLACES:
         base = ROOT / place

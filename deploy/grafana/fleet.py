@@ -1,4 +1,4 @@
-"""The fleet, in the order of the questions that an operator asks."""
+"""The dashboard of the fleet: lag, watermark, waiting transactions, landings, resources."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fleet() -> Dashboard:
     return board(
         "lowwater: fleet",
         "lowwater-fleet",
-        "Are we keeping up, which thread holds the watermark, is anything waiting, did it land, resources.",
+        "Lag, the thread that holds the watermark, waiting transactions, landings, resources.",
         (GROUP_VARIABLE, SOURCE_VARIABLE),
         {
             "Are we keeping up?": (
@@ -62,7 +62,7 @@ def fleet() -> Dashboard:
                         f"max by (group, source, thread) (lowwater_merger_holds_watermark{OF_BOTH})",
                         "{{group}}: {{source}} thread {{thread}}",
                     ),
-                    about="1 while others wait for this thread. Thread none: a partition has no mark yet.",
+                    about="1 while transactions wait for this thread. Thread none: a partition has no mark yet.",
                 ),
                 states(
                     "Excluded by an operator",
@@ -73,7 +73,7 @@ def fleet() -> Dashboard:
                 ),
                 lines("Held for", "s", (f"max by (group) (lowwater_merger_held_seconds{OF_GROUP})", "{{group}}")),
                 lines(
-                    "Since a mark has moved",
+                    "Time since the last mark",
                     "s",
                     (
                         f"max by (source, thread) (lowwater_merger_mark_age_seconds{OF_BOTH})",
@@ -84,12 +84,12 @@ def fleet() -> Dashboard:
                     "Age of the watermark",
                     "s",
                     (f"max by (source) (lowwater_merger_watermark_age_seconds{OF_BOTH})", "{{source}}"),
-                    about="By the source's clock, at the merger. What it may still hold back is younger than this.",
+                    about="By the source's clock, at the merger. Transactions that wait for it are younger than this.",
                 ),
             ),
             "Is anything waiting?": (
                 lines(
-                    "Transactions that wait",
+                    "Waiting transactions",
                     "short",
                     (
                         f"sum by (group, source) (lowwater_merger_waiting_transactions{OF_BOTH})",
@@ -97,7 +97,7 @@ def fleet() -> Dashboard:
                     ),
                 ),
                 lines(
-                    "Bytes that wait",
+                    "Waiting bytes",
                     "bytes",
                     (f"sum by (group) (lowwater_merger_buffer_memory_bytes{OF_GROUP})", "{{group}} in memory"),
                     (f"sum by (group) (lowwater_merger_spooled_bytes{OF_GROUP})", "{{group}} on disk"),
@@ -108,7 +108,7 @@ def fleet() -> Dashboard:
                     (f"sum by (group, source) (lowwater_merger_unread_records{OF_BOTH})", "{{group}}: {{source}}"),
                 ),
                 lines(
-                    "Partitions paused: buffers are full",
+                    "Paused partitions (buffers are full)",
                     "short",
                     (f"sum by (group) (lowwater_merger_paused_partitions{OF_GROUP})", "{{group}}"),
                 ),
@@ -124,7 +124,7 @@ def fleet() -> Dashboard:
                     "Stopped by an error",
                     "short",
                     (f"max by (group, source) (lowwater_merger_source_stopped{OF_BOTH})", "{{group}}: {{source}}"),
-                    about="The source holds its group: docs/operations.md, a source is stopped by an error.",
+                    about="The source holds its group. See docs/operations.md, a source is stopped by an error.",
                 ),
             ),
             "Did it land?": (
@@ -133,7 +133,9 @@ def fleet() -> Dashboard:
                 BY_STEP,
                 lines("Released and not landed", "short", (NOT_LANDED, "{{group}}")),
                 lines(
-                    "Records behind", "short", (f"max by (group) (lowwater_land_behind_records{OF_GROUP})", "{{group}}")
+                    "Records not landed",
+                    "short",
+                    (f"max by (group) (lowwater_land_behind_records{OF_GROUP})", "{{group}}"),
                 ),
                 COPY,
             ),
@@ -145,7 +147,7 @@ def fleet() -> Dashboard:
                     "Memory",
                     "bytes",
                     (f"process_resident_memory_bytes {NAMED}", "{{service}} {{name}}"),
-                    about="Spark's: of the Python driver alone; its JVM's heap is beside it.",
+                    about="For Spark only the Python driver; see the panel of the JVM's heap.",
                 ),
                 HEAP,
                 lines(
@@ -157,7 +159,7 @@ def fleet() -> Dashboard:
                     "Kafka transactions per second",
                     "ops",
                     (f"sum by (outcome) (rate(lowwater_kafka_transactions_total{WINDOW}))", "{{outcome}}"),
-                    about="Aborted, doubted and fenced ones mean that a session was begun anew.",
+                    about="After each aborted, doubted (unknown result) or fenced one a new session was started.",
                 ),
                 lines(
                     "Errors by class",

@@ -1,4 +1,4 @@
-"""A group's lake."""
+"""The dashboard of a group's lake."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lake() -> Dashboard:
     return board(
         "lowwater: lake",
         "lowwater-lake",
-        "Landings, copies, and Spark itself.",
+        "Landings, copies, and Spark.",
         (GROUP_VARIABLE,),
         {
             "Did it land?": (
@@ -73,7 +73,7 @@ def lake() -> Dashboard:
                         f"sum by (group, source, error) (lowwater_copy_chunks_failed_total{OF_GROUP})",
                         "{{group}}: {{source}} {{error}}",
                     ),
-                    only_when="a chunk could not be copied; it is tried again",
+                    only_when="a chunk could not be copied; it is retried",
                 ),
                 lines(
                     "Copies that wait for a new plan",

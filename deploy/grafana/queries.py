@@ -1,4 +1,4 @@
-"""Queries and panels that more than one dashboard has."""
+"""Queries and panels that are used by several dashboards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LAG = lines(
     "Lag by source",
     "s",
     (f"max by (source) (lowwater_extractor_lag_seconds{OF_SOURCE})", "{{source}}"),
-    about="Age of the source's clock: everything that committed before it is in Kafka. About a second when idle.",
+    about="Age of the source's clock: all transactions committed before it are in Kafka. About a second when idle.",
 )
 BY_STEP = lines(
     "A landing by step, mean", "s", (mean("lowwater_land_step_seconds", "group, step"), "{{group}} {{step}}")
@@ -50,15 +50,15 @@ LANDING = lines(
     (quantile(0.99, "lowwater_land_seconds"), "{{group}} p99"),
 )
 COPY = lines(
-    "Copies: what is left",
+    "Copies: remaining chunks and rows",
     "short",
     (f"sum by (group) (lowwater_copy_chunks_pending{OF_GROUP})", "{{group}} chunks"),
     (f"sum by (group) (lowwater_copy_rows_left{OF_GROUP})", "{{group}} rows"),
 )
 SLOT = lines(
-    "Log that PostgreSQL keeps for the slot",
+    "Log that PostgreSQL retains for the slot",
     "bytes",
-    (f"max by (source) (lowwater_postgres_slot_retained_bytes{OF_SOURCE})", "{{source}} kept"),
+    (f"max by (source) (lowwater_postgres_slot_retained_bytes{OF_SOURCE})", "{{source}} retained"),
     (f"max by (source) (lowwater_postgres_slot_lag_bytes{OF_SOURCE})", "{{source}} not acknowledged"),
     only_when="a source is a PostgreSQL database read by its log",
 )

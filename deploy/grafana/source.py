@@ -1,4 +1,4 @@
-"""One source."""
+"""The dashboard of one source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def source() -> Dashboard:
     return board(
         "lowwater: source",
         "lowwater-source",
-        "One source: how far behind, how fast, how its log is kept.",
+        "One source: lag, throughput, threads, log retention, errors.",
         (SOURCE_VARIABLE,),
         {
             "Is it keeping up?": (
@@ -35,7 +35,7 @@ def source() -> Dashboard:
                         f"({rate('lowwater_extractor_transactions_total', 'source', OF_SOURCE)} > 0)",
                         "{{source}}",
                     ),
-                    only_when="something was committed lately",
+                    only_when="there were recent commits",
                 ),
                 lines(
                     "Duration of a batch",
@@ -72,7 +72,7 @@ def source() -> Dashboard:
                     "Age of the snapshot of a copy",
                     "s",
                     (f"max by (source) (lowwater_postgres_snapshot_seconds{OF_SOURCE})", "{{source}}"),
-                    about="A snapshot that is held keeps vacuum from its work.",
+                    about="While a snapshot is held, vacuum cannot remove dead rows.",
                     only_when="tables of a PostgreSQL source have been copied since the extractor was started",
                 ),
                 lines(
@@ -84,9 +84,9 @@ def source() -> Dashboard:
                     ),
                 ),
             ),
-            "What went wrong": (
+            "Errors": (
                 lines(
-                    "Sessions begun in an hour",
+                    "Sessions started per hour",
                     "short",
                     (f"sum by (source) (increase(lowwater_extractor_sessions_total{OF_SOURCE}[1h]))", "{{source}}"),
                 ),
@@ -97,11 +97,11 @@ def source() -> Dashboard:
                     only_when="there was an error since the extractor was started",
                 ),
                 lines(
-                    "Left out, and commit times cut",
+                    "Transactions left out, commit times limited",
                     "short",
                     (f"sum by (source) (lowwater_extractor_left_out_total{OF_SOURCE})", "{{source}} left out"),
                     (f"sum by (source) (lowwater_extractor_clock_cut_total{OF_SOURCE})", "{{source}} from the future"),
-                    only_when="the operator asked for it, or a commit claims to be from the future",
+                    only_when="the config leaves transactions out, or a commit time is in the future",
                 ),
             ),
         },
