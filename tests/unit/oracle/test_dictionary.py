@@ -132,7 +132,7 @@ class TestFile:
             ({"format": 2, "tables": []}, "format 2"),
             ({"format": 1, "tables": [{}]}, "table 1: `owner` is missing"),
             ({"format": 1, "tables": [7]}, "table 1: it is not a JSON object"),
-            ({"format": 1, "tables": [{"owner": "A", "other": 1}]}, "not known: other"),
+            ({"format": 1, "tables": [{"owner": "A", "other": 1}]}, "unknown fields: other"),
         ],
     )
     def test_errors_say_where(self, raw: Any, why: str) -> None:

@@ -114,7 +114,7 @@ def test_the_process_runs_to_its_end_and_refuses_a_used_directory(tmp_path: Path
     again = start(tmp_path)
     output, _ = again.communicate(timeout=60)
     assert again.returncode == 1
-    assert "holds a cluster already" in output
+    assert "already contains a cluster" in output
 
 
 def test_the_process_takes_commands_and_ends_cleanly_on_sigterm(tmp_path: Path) -> None:

@@ -1,18 +1,18 @@
-"""Runs a simulated cluster with the bank as its workload, as a process of its own, in real time.
+"""Runs a simulated cluster with the bank workload in its own process, in real time.
 
 Commands are lines of JSON that are appended to the file `commands` in the cluster's directory:
 
-    {"do": "stop", "thread": 2}            the instance stops without a word (kill -9)
-    {"do": "restart", "thread": 2}         … and comes back by itself
-    {"do": "recover", "thread": 2, "by": 1}  … or another instance closes its thread and rolls back for it
+    {"do": "stop", "thread": 2}            the instance crashes (kill -9)
+    {"do": "restart", "thread": 2}         … and restarts
+    {"do": "recover", "thread": 2, "by": 1}  … or another instance closes its thread and rolls back its transactions
     {"do": "close", "thread": 2}           a clean shutdown
     {"do": "open", "thread": 2}            … and a start
     {"do": "add", "thread": 3}             a new thread
     {"do": "switch", "thread": 1}          a log switch
-    {"do": "idle", "thread": 1}            no work for this instance, only heartbeats
-    {"do": "busy", "thread": 1}            … work again
+    {"do": "idle", "thread": 1}            no workload on this instance, only heartbeats
+    {"do": "busy", "thread": 1}            … workload again
     {"do": "pause"}, {"do": "resume"}      the workload
-    {"do": "rate", "value": 500}           transactions per second, 0 for as fast as it goes
+    {"do": "rate", "value": 500}           transactions per second, 0 for no limit
     {"do": "delete_archives", "thread": 1, "below": 7}
     {"do": "delete_acknowledged"}          the logs that the extractor has acknowledged
     {"do": "quit"}
@@ -40,7 +40,7 @@ _DONE = object()
 
 
 class Runner:
-    """The loop: work at the wanted rate, flush, heartbeats, commands, until told to end."""
+    """The main loop: workload at the configured rate, flushes, heartbeats and commands, until `quit`."""
 
     def __init__(
         self, cluster: Cluster, bank: Bank, *, rate: float, flush_s: float, heartbeat_s: float, stay: bool
@@ -55,7 +55,7 @@ class Runner:
         self._stay = stay
         self._commands_read = 0
         self._started = time.monotonic()
-        #: transactions that the rate counts from, and when
+        #: start of the rate limit: number of transactions, and time
         self._from = (0, self._started)
         self._next: dict[str, float] = {}
         self._written: dict[int, tuple[tuple[int, int], float]] = {}
@@ -76,7 +76,7 @@ class Runner:
             if not working or self.paused or self._ahead():
                 time.sleep(min(0.001, self._flush_s))
                 continue
-            # without a rate the clock is looked at less often than work is done
+            # without a rate limit the clock is read only every 100 steps
             for _ in range(1 if self.rate else 100):
                 working = next(steps, _DONE) is not _DONE
             if not working:
@@ -100,7 +100,7 @@ class Runner:
         return self.bank.started - started >= (time.monotonic() - since) * self.rate
 
     def _heartbeats(self) -> None:
-        """A thread that has written nothing for a while says that it is there."""
+        """Write a heartbeat for threads that have written nothing for `heartbeat_s`."""
         now = time.monotonic()
         for number, instance in self.cluster.instances.items():
             end = (instance.sequence, instance.offset)
@@ -128,7 +128,7 @@ class Runner:
         if not path.exists():
             return
         text = path.read_text()
-        # a line that is still being written has no end yet
+        # a line that is still being written has no newline yet
         whole = text[self._commands_read : text.rfind("\n") + 1]
         self._commands_read += len(whole)
         for line in whole.splitlines():
@@ -165,7 +165,7 @@ class Runner:
         }
 
     def _stop(self, thread: int) -> None:
-        # the bank takes a commit for done once it is in the buffer: that much is not lost
+        # the bank counts a commit as done when it is in the buffer, so the buffer must not be lost
         self.cluster.flush(thread)
         self.cluster.stop(thread)
 
@@ -182,29 +182,29 @@ class Runner:
 
 
 def run(
-    directory: Annotated[Path, typer.Option(help="where the logs go; must not hold a cluster yet")],
+    directory: Annotated[Path, typer.Option(help="directory of the logs; must not contain a cluster yet")],
     threads: Annotated[int, typer.Option(min=1)] = 2,
     seed: Annotated[int, typer.Option()] = 1,
     accounts: Annotated[int, typer.Option(min=2)] = 1000,
     transactions: Annotated[int, typer.Option(min=0, help="0: no end")] = 10_000,
     transfers: Annotated[int, typer.Option(min=1, help="transfers in one transaction, 3 changes each")] = 1,
-    rate: Annotated[float, typer.Option(min=0, help="transactions per second; 0: as fast as it goes")] = 1000.0,
-    sessions: Annotated[int, typer.Option(min=1, help="transactions open at a time")] = 8,
+    rate: Annotated[float, typer.Option(min=0, help="transactions per second; 0: no limit")] = 1000.0,
+    sessions: Annotated[int, typer.Option(min=1, help="transactions that are open at the same time")] = 8,
     rollbacks: Annotated[float, typer.Option(min=0, max=1, help="share of transactions")] = 0.0,
     savepoints: Annotated[float, typer.Option(min=0, max=1, help="share of transfers")] = 0.0,
     xa: Annotated[float, typer.Option(min=0, max=1, help="share of transactions")] = 0.0,
     groups: Annotated[int, typer.Option(min=2, help="log groups of a thread")] = 3,
     log_bytes: Annotated[int, typer.Option(min=4096)] = 16 << 20,
-    flush_ms: Annotated[float, typer.Option(min=0.1, help="longest wait of a commit in the buffer")] = 5.0,
+    flush_ms: Annotated[float, typer.Option(min=0.1, help="maximum time of a commit in the log buffer")] = 5.0,
     heartbeat_s: Annotated[float, typer.Option(min=0.01)] = 3.0,
     history: Annotated[bool, typer.Option(help="append each commit to history.jsonl, for a checker")] = False,
-    stay: Annotated[bool, typer.Option(help="stay with heartbeats once the work is done")] = False,
+    stay: Annotated[bool, typer.Option(help="keep running with heartbeats when the workload is done")] = False,
 ) -> None:
     """Run a simulated RAC cluster with the bank workload."""
     layout = Layout(directory)
     if layout.control.exists():
         raise ConfigError(
-            f"{directory} holds a cluster already, and the simulation cannot go on with one",
+            f"{directory} already contains a cluster, and the simulation cannot continue one",
             hint="give another directory, or remove this one",
         )
     cluster = Cluster(

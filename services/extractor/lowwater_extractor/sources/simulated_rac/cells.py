@@ -1,4 +1,4 @@
-"""Values of the workload → column bytes as a row has them."""
+"""Encodes values of the workload to column bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _POSITIVE = [bytes([193 + exponent]) for exponent in range(20)]
 
 
 def oracle_column(column: Column, number: int) -> OracleColumn:
-    """The column of an Oracle table that a column of the workload becomes."""
+    """The Oracle column for a column of the workload."""
     kind, nullable = column.type.kind, column.nullable
     if kind in (ColumnKind.INT32, ColumnKind.INT64, ColumnKind.DECIMAL):
         digits, scale = column.type.precision, column.type.scale
@@ -44,13 +44,13 @@ def oracle_column(column: Column, number: int) -> OracleColumn:
     if kind in _KINDS:
         of, length, digits_of_second = _KINDS[kind]
         return OracleColumn(column.name, number, of, length, None, digits_of_second, nullable)
-    # times of day, UUIDs, JSON and arrays too: as text
+    # all other types, such as times of day, UUIDs, JSON and arrays, are text
     form = {"charset_form": DATABASE_FORM, "charset": "AL32UTF8"}
     return OracleColumn(column.name, number, OracleType.VARCHAR2, 4000, nullable=nullable, **form)  # type: ignore[arg-type]
 
 
 def whole_number(value: int) -> bytes:
-    """A NUMBER from an int: what a workload writes most, so by a short way."""
+    """Encode an int as a NUMBER: a fast path for the most frequent type."""
     if value == 0:
         return b"\x80"
     rest = abs(value)
@@ -69,10 +69,10 @@ def whole_number(value: int) -> bytes:
 
 
 class _Kept(dict[Any, Cell]):
-    """Values of one column → their cells. A workload repeats its values."""
+    """A cache: values of one column → their cells. Values repeat in a workload."""
 
     def __init__(self, encode: Callable[[Any], bytes | None], only: type = object) -> None:
-        """`only`: the type of the values that are kept."""
+        """`only`: the type of the values that are cached."""
         super().__init__({None: NULL})
         self._encode = encode
         self._only = only
@@ -96,10 +96,10 @@ def cells_of(column: OracleColumn, kind: ColumnKind) -> Callable[[Any], Cell]:
     if column.type == OracleType.VARCHAR2 and kind is not ColumnKind.STRING:
         return lambda value: _cell(encode(value if value is None or isinstance(value, str | bytes) else str(value)))
     if column.type == OracleType.TIMESTAMP_TZ:
-        # equal instants have other bytes in other zones; a number has no zone
+        # equal instants have different bytes in different zones; a number has no zone
         return _Kept(encode, only=int).__getitem__
     if column.type in (OracleType.BINARY_FLOAT, OracleType.BINARY_DOUBLE):
-        # 0.0 and -0.0 are equal, and their bytes are not
+        # 0.0 and -0.0 are equal, but their bytes differ
         return lambda value: _cell(encode(value))
     return _Kept(encode).__getitem__
 
@@ -109,7 +109,7 @@ def _cell(raw: bytes | None) -> Cell:
 
 
 def row_bytes(sizes: Sequence[int]) -> int:
-    """What a row with columns of these sizes takes in its block."""
+    """Bytes of a row with columns of these sizes in its block."""
     return (
         3 + sum(sizes) + len(sizes) + (sum([2 for size in sizes if size > 250]) if max(sizes, default=0) > 250 else 0)
     )

@@ -1,18 +1,18 @@
-"""The simulated cluster: its tables, and its instances as they come and go.
+"""The simulated cluster: its tables, and the start, stop and recovery of its instances.
 
     cluster = Cluster(directory, threads=2, tables=BANK)
     txn = cluster.begin(1)
     cluster.insert(txn, "BANK.ACCOUNTS", row)
     cluster.commit(txn)                       # in the log, in the control file, in cluster.history
-    cluster.switch(2); cluster.heartbeat()    # and so on, one step after the other
+    cluster.switch(2); cluster.heartbeat()    # every call is one step
 
-| what happens | call | the control file says |
+| event | call | state in the control file |
 |---|---|---|
 | an instance shuts down | `close_thread` | closed |
 | it starts | `open_thread` | open |
-| it stops without a word | `stop` | still open, and no more redo |
-| … and starts again by itself | `restart` | open; its dead transactions are rolled back in its own thread |
-| … and another one recovers it | `recover` | closed; they are rolled back in the other's thread |
+| it crashes | `stop` | still open, and no more redo |
+| … and restarts | `restart` | open; its dead transactions are rolled back in its own thread |
+| … or another instance recovers it | `recover` | closed; they are rolled back in the other instance's thread |
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lowwater_extractor.sources.simulated_rac.transactions import Transactions
 __all__ = ["Cluster", "Committed", "LoggedChange", "Transaction"]
 
 _SUPPLEMENTAL = {"all": (ALL,), "key": (PRIMARY_KEY,), "none": ()}
-#: the number of a table's twin is this and its own
+#: added to a table's number for the number of its twin
 _TWINS = 1 << 16
 
 
@@ -56,14 +56,14 @@ class Cluster(Transactions):
     ) -> None:
         """`supplemental`, `piece_bytes_max`, `migrate_bytes`: see `RedoTable`.
 
-        `noise`: after so many changes comes a record of something else (0: none).
+        `noise`: one unrelated record is written after this number of changes (0: none).
         """
         super().__init__(directory, form=form or Form(), noise=noise, **options)
         self._supplemental = supplemental
         self._row_options = {"piece_bytes_max": piece_bytes_max, "migrate_bytes": migrate_bytes}
         self._dictionary = Dictionary()
         self._tables: dict[str, RedoTable] = {}
-        #: what the database's own transactions change in their place
+        #: tables that system transactions change instead
         self._twins: dict[str, RedoTable] = {}
         for table in tables:
             self._add(table)
@@ -101,7 +101,7 @@ class Cluster(Transactions):
         replace_file(self.layout.dictionary, json.dumps(described).encode())
 
     def table_of(self, transaction: Transaction, name: str) -> RedoTable:
-        """The database's own transactions have tables of the same shape that nobody captures."""
+        """The table that a transaction changes: system transactions use a twin that is not captured."""
         if not transaction.system:
             return self._tables[name]
         if name not in self._twins:
@@ -112,7 +112,7 @@ class Cluster(Transactions):
     # --- threads
 
     def add_thread(self, thread: int, *, opened: bool = True) -> None:
-        """A thread that was not there before. Its first SCN is a new one."""
+        """Add a new thread. Its first SCN is a new SCN."""
         if thread in self.instances:
             raise ValueError(f"thread {thread} exists")
         self.instances[thread] = self._new_instance(thread, opened)
@@ -140,7 +140,7 @@ class Cluster(Transactions):
     def close_thread(self, thread: int) -> None:
         """A clean shutdown: open transactions are rolled back first.
 
-        Prepared ones stay in doubt, and those that are also in a stopped instance wait for its recovery.
+        Prepared transactions stay in doubt, and those that are also in a crashed instance wait for its recovery.
         """
         for transaction in list(self.open.values()):
             members = [self.instances[number] for number in {transaction.home, *transaction.threads}]
@@ -159,7 +159,7 @@ class Cluster(Transactions):
         self.write_control()
 
     def open_thread(self, thread: int) -> None:
-        """A new SCN and a new log: all its redo is above every SCN that was current while it was closed."""
+        """Open a thread with a new SCN and a new log: its redo is above every SCN while it was closed."""
         instance = self.instances[thread]
         if instance.state == "open":
             raise ValueError(f"thread {thread} is open")
@@ -169,9 +169,9 @@ class Cluster(Transactions):
         self.write_control()
 
     def stop(self, thread: int, *, torn: int = 0) -> None:
-        """The instance is gone: what its buffer held is lost, perhaps but for `torn` bytes of an LWN.
+        """The instance crashes: its log buffer is lost, except for the first `torn` bytes of an LWN.
 
-        Nobody says so: the thread stays open in the control file.
+        The thread stays open in the control file.
         """
         instance = self.instances[thread]
         if torn:
@@ -190,14 +190,14 @@ class Cluster(Transactions):
             transaction.doomed_by.add(thread)
         branch = transaction.branches.get(thread)
         if branch is not None and (branch.xid, thread) not in self._places:
-            # not one record of it got into this log
+            # none of its records is in this log
             transaction.threads.remove(thread)
             self._forget(branch)
         if not transaction.threads:
             self._gone(transaction)
 
     def dead(self, thread: int) -> list[Transaction]:
-        """Transactions that the stop of this thread's instance has cut off; prepared ones live on."""
+        """Transactions that the crash of this thread's instance has ended; prepared ones are not among them."""
         return [
             transaction
             for transaction in self.open.values()
@@ -205,7 +205,7 @@ class Cluster(Transactions):
         ]
 
     def restart(self, thread: int) -> None:
-        """The instance comes back, switches its log and rolls back what its end has cut off."""
+        """The crashed instance restarts, switches its log and rolls back its dead transactions."""
         instance = self._stopped(thread)
         instance.switch(self.advance())
         instance.alive, instance.opened_scn = True, self.scn
@@ -214,7 +214,7 @@ class Cluster(Transactions):
             self.rollback(transaction, thread=thread)
 
     def recover(self, thread: int, by: int) -> None:
-        """Another instance closes the thread, and then rolls back in its own log what was cut off."""
+        """Another instance closes the thread, and then rolls back the dead transactions in its own log."""
         self._stopped(thread).state = "closed"
         self.advance()
         self.write_control()
@@ -224,11 +224,11 @@ class Cluster(Transactions):
     def _stopped(self, thread: int) -> Instance:
         instance = self.instances[thread]
         if instance.alive or instance.state != "open":
-            raise ValueError(f"instance {thread} has not stopped without a word")
+            raise ValueError(f"instance {thread} has not crashed")
         return instance
 
     def reset_logs(self) -> None:
-        """ALTER DATABASE OPEN RESETLOGS: another incarnation, sequences begin anew."""
+        """ALTER DATABASE OPEN RESETLOGS: a new incarnation, sequences start again."""
         self.resetlogs_scn = self.advance()
         self.resetlogs += 1
         for kept in (self.open, self._branches, self._slots, self._places):

@@ -1,4 +1,4 @@
-"""What the cluster remembers of its transactions: those that are open, and the history that a checker compares with."""
+"""The cluster's records of its transactions: the open ones, and the history that a checker compares with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lowwater_extractor.sources.oracle.thread_snapshot import txid_text
 from lowwater_extractor.sources.simulated_rac.pairs import Undo, UndoSegment
 
-#: an end that is in a buffer: (thread, SCN, time in µs, committed)
+#: an end in a log buffer: (thread, SCN, time in µs, committed)
 Closing = tuple[int, int, int, bool]
 
 
@@ -39,13 +39,13 @@ class Committed:
 
 @dataclass(slots=True, eq=False)
 class Branch:
-    """A transaction in one thread: for the log it is one of its own."""
+    """The part of a transaction in one thread: in the log it is a transaction of its own."""
 
     xid: int
     thread: int
     segment: UndoSegment
     owner: Transaction
-    #: the changes in the log and in the buffer that stand
+    #: the changes in the log and in the buffer that have not been undone
     undo: list[Undo] = field(default_factory=list)
     closing: Closing | None = None
 
@@ -54,23 +54,23 @@ class Branch:
 class Transaction:
     xid: int
     home: int
-    #: of the database itself: it changes no table that is captured
+    #: a system transaction: it changes no captured table
     system: bool
     xa: bool
-    #: threads that hold records of it, in the order in which they came
+    #: threads with records of it, in the order of their first records
     threads: list[int] = field(default_factory=list)
     branches: dict[int, Branch] = field(default_factory=dict)
     #: each with the thread that wrote it
     changes: list[tuple[int, LoggedChange]] = field(default_factory=list)
     last_thread: int = 0
     prepared: bool = False
-    #: threads whose instance stopped and took a part of it along: it can only be rolled back
+    #: threads whose instance crashed with a part of it: it can only be rolled back
     doomed_by: set[int] = field(default_factory=set)
     closing: Closing | None = None
 
     @property
     def txid(self) -> str:
-        """Of its branch in its own thread."""
+        """The txid of its branch in its home thread."""
         return txid_text(self.xid)
 
 

@@ -1,4 +1,4 @@
-"""One redo thread as its instance writes it: the log buffer, LWNs, log switches, the archive."""
+"""One instance, which writes one redo thread: the log buffer, LWNs, log switches, the archive."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from lowwater_extractor.sources.simulated_rac.log import (
 from lowwater_extractor.sources.simulated_rac.pairs import Undo
 
 _SECOND_US = 1_000_000
-#: what may go beyond `log_bytes` and the largest LWN: one record
+#: space in addition to `log_bytes` and the largest LWN: one record
 _SPARE_BYTES = 1 << 18
 
 
 class Database(NamedTuple):
-    """What the headers of all logs say of their database."""
+    """The identity of the database in the headers of all logs."""
 
     database: int
     resetlogs: int
@@ -34,24 +34,24 @@ class Database(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """What one write put into the log."""
+    """The result of one write to the log."""
 
-    #: the transactions with records in it → the SCN of their first one
+    #: the transactions with records in it → the SCN of their first record
     xids: dict[int, int]
-    #: the transactions that it closes, in that order
+    #: the transactions that end in it, in log order
     closed: list[int]
 
 
 @dataclass(slots=True)
 class _Buffer:
-    """The next LWN: not in the log yet, lost if the instance dies."""
+    """The next LWN: not in the log yet, lost if the instance crashes."""
 
     lwn: LwnBuffer
     scn: int = 0
     last_scn: int = 0
     xids: dict[int, int] = field(default_factory=dict)
     closed: list[int] = field(default_factory=list)
-    #: changes made (None) and taken back in it, of which transaction's list: undone if it is lost
+    #: (a transaction's undo list, the undone change or None for a new one): reverted if the buffer is lost
     changed: list[tuple[list[Undo], Undo | None]] = field(default_factory=list)
 
 
@@ -75,15 +75,15 @@ class Instance:
         self.form = form
         self.log_bytes = log_bytes
         self.state = "closed"
-        #: an instance that stopped without a word is not alive, while its thread is still "open"
+        #: a crashed instance is not alive, while its thread is still "open"
         self.alive = False
         self.opened_scn = 0
         self.enabled_scn = 0
-        #: every record from here on has this SCN or a higher one
+        #: every later record has this SCN or a higher one
         self.floor = 0
         self._clock_us = clock_us
         self._heartbeat = heartbeat
-        # a log may be switched before it is full, and here it always is
+        # the file is larger than needed: logs are always switched before it is full
         self._blocks = form.blocks_of(log_bytes + lwn_bytes + _SPARE_BYTES) + FIRST_BLOCK
         self._head = self._first_header(database)
         self._fd = -1
@@ -120,7 +120,7 @@ class Instance:
         return self._buffer.scn
 
     def record(self, scn: int, xid: int | None, record: bytes, *, closes: bool = False) -> None:
-        """`xid`: whose record this is, if it is a transaction's."""
+        """Add a record to the buffer. `xid`: its transaction, if it has one."""
         buffer = self._buffer
         if not buffer.lwn.data:
             buffer.scn = scn
@@ -133,11 +133,11 @@ class Instance:
                 buffer.closed.append(xid)
 
     def changed(self, undo: list[Undo], taken: Undo | None = None) -> None:
-        """The last record is a change that was added to `undo`, or takes back one that was in it."""
+        """The last record is a change that was added to `undo`, or the undo of `taken`, which was in it."""
         self._buffer.changed.append((undo, taken))
 
     def lose_buffer(self) -> None:
-        """The transactions are again what the logs say."""
+        """Discard the buffer, and reset the transactions to their state in the log."""
         for undo, taken in reversed(self._buffer.changed):
             if taken is None:
                 undo.pop()
@@ -146,7 +146,7 @@ class Instance:
         self._buffer = _Buffer(LwnBuffer(self.form))
 
     def flush(self, time_us: int) -> Flushed | None:
-        """The buffer as one LWN at the end of the log."""
+        """Write the buffer as one LWN at the end of the log."""
         buffer = self._buffer
         if not buffer.lwn.data:
             return None
@@ -156,7 +156,7 @@ class Instance:
         return flushed
 
     def heartbeat(self, scn: int, time_us: int) -> None:
-        """An LWN of the log writer's own: says that the thread is at this SCN."""
+        """Write an LWN without changes, which advances the thread to this SCN."""
         if self.full():
             self.switch(scn)
         buffer = _Buffer(LwnBuffer(self.form), scn, scn)
@@ -164,11 +164,11 @@ class Instance:
         self._write(buffer, time_us)
 
     def tear(self, time_us: int, keep: int) -> None:
-        """Only the first `keep` bytes of the next LWN get into the log for now."""
+        """Write only the first `keep` bytes of the next LWN, until the next flush."""
         if self.buffered:
             lwn = self._packed(self._buffer, time_us)
             keep = min(keep, len(lwn) - 1)
-            # one wrong byte behind it: what the group held before could be the right one by chance
+            # followed by one wrong byte: the old content of the group could be right by chance
             os.pwrite(self._fd, lwn[:keep] + bytes([lwn[keep] ^ 0xFF]), self.offset)
 
     def _packed(self, buffer: _Buffer, time_us: int) -> bytes:
@@ -191,7 +191,7 @@ class Instance:
 
     @property
     def offset(self) -> int:
-        """Where the next LWN goes."""
+        """The offset of the next LWN."""
         return self._block * self.form.block_bytes
 
     def full(self) -> bool:
@@ -199,10 +199,10 @@ class Instance:
         return self.offset + ahead > self.log_bytes and self._block > FIRST_BLOCK
 
     def switch(self, next_scn: int) -> None:
-        """The next log begins at `next_scn`, which is the last one's next SCN.
+        """Start the next log at `next_scn`, which is also the next SCN of the previous log.
 
-        The new header is written first: a reader that finds its log overwritten then finds all of it in
-        the archive, because a group is archived before the log behind it ends.
+        The new header is written first: a reader whose log was overwritten finds all of that log in the archive,
+        because a group is archived before the log after it ends.
         """
         old, old_fd, used = self._head, self._fd, self._block
         now = self._clock_us() // _SECOND_US
@@ -230,7 +230,7 @@ class Instance:
             os.close(old_fd)
 
     def _archive(self, head: LogHeader, fd: int) -> None:
-        """The log that has ended: its header says where, and a copy goes into the archive."""
+        """Write the final header of a log that has ended, and copy the log to the archive."""
         form, block1 = self.form, pack_block1(self.form, head)
         os.pwrite(fd, block1, form.block_bytes)
         start = FIRST_BLOCK * form.block_bytes
@@ -239,7 +239,7 @@ class Instance:
         replace_file(self.layout.archive(self.thread, head.sequence), content)
 
     def close_thread(self, scn: int) -> None:
-        """The header of the current log says since when the thread is closed."""
+        """Write the SCN of the thread's closing to the header of the current log."""
         self._head = self._head._replace(thread_closed_scn=scn, thread_closed_time=self._clock_us() // _SECOND_US)
         os.pwrite(self._fd, pack_block1(self.form, self._head), self.form.block_bytes)
 

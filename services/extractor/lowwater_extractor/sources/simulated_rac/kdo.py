@@ -1,4 +1,4 @@
-"""The fields of 11.x and 5.1 that say what happens to a row piece (KDO), and the supplemental group's head."""
+"""Packs the fields of 11.x and 5.1 with the operation on a row piece (KDO), and the head of a supplemental group."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ GROUP_UPDATE, GROUP_INSERT, GROUP_DELETE = 1, 2, 4
 _MAX_FREE = 0x12FA
 _COMMON = "IIHBBBBH"
 _NOWHERE: Place = (0, 0)
-#: bytes of unknown meaning in a supplemental group's head, as they are found there
+#: bytes of unknown meaning in a supplemental group's head, as in real logs
 _GROUP_17, _GROUP_13 = 2, 0x10
 
 
 class Kdo:
-    """Compiled for the tables of one database; `header_dba` is the table's."""
+    """Packs KDOs of one table; `header_dba` is the address of its segment header."""
 
     def __init__(self, form: Form, header_dba: int) -> None:
         order = self.order = form.order
@@ -43,7 +43,7 @@ class Kdo:
         self._updates: dict[int, tuple[int, Pack]] = {}
 
     def packer(self, count: int) -> Pack:
-        """Of a field of 16-bit numbers, padded to 4."""
+        """The packer of a field of `count` 16-bit numbers, padded to 4 bytes."""
         return struct.Struct(f"{self.order}{count}H{'2x' if count % 2 else ''}").pack
 
     def words(self, values: Sequence[int]) -> tuple[int, bytes]:
@@ -58,7 +58,7 @@ class Kdo:
     def insert(
         self, place: Place, op: int, fb: int, sizes: Sequence[int], head: Place | None, after: Place | None, lock: int
     ) -> tuple[int, bytes]:
-        """Also of an overwrite. `head` is where the row begins, `after` where its next piece is."""
+        """The KDO of an insert or an overwrite. `head`: place of the row's head; `after`: place of its next piece."""
         count = len(sizes)
         if count not in self._inserts:
             self._inserts[count] = self._compile("BBBxIH2xIH6xHHB", 45, count, 3)
@@ -74,13 +74,13 @@ class Kdo:
     def update(
         self, place: Place, op: int, fb: int, columns: int, sizes: Sequence[int], growth: int, lock: int
     ) -> tuple[int, bytes]:
-        """`columns`: how many the piece has; `sizes`: of those that change."""
+        """`columns`: number of columns in the piece; `sizes`: sizes of the changed columns."""
         count = len(sizes)
         if count not in self._updates:
             self._updates[count] = self._compile("BBBBHBBh", 26, count, 2)
         size, pack = self._updates[count]
         dba, slot = place
-        # written out: one of the two is made for each update
+        # without unpacking of tuples, because it is called for each update
         return size, pack(
             dba,
             self._header,
@@ -102,7 +102,7 @@ class Kdo:
         )
 
     def forward(self, place: Place, op: int, to: Place, lock: int) -> bytes:
-        """The head of a migrated row points elsewhere."""
+        """The KDO that points the head of a migrated row to its new place."""
         return self._forward(
             *(place[0], self._header, _MAX_FREE, op, KDO_REDO, ITL, 0, 0),
             *(*to, place[1], HEAD, 0, lock),
@@ -122,7 +122,7 @@ class Kdo:
     def group(
         self, kind: int, fb: int, count: int, before: int, after: int, head: Place | None
     ) -> tuple[Sequence[int], bytes]:
-        """The head of a supplemental group, with the row's own place where it is told."""
+        """The head of a supplemental group, with the place of the row's head if it is given."""
         if head is None:
             return (20,), self._group(kind, fb, count, 1, before, after, 0, _GROUP_17)
         flag = _GROUP_13 if kind == GROUP_UPDATE else 0
@@ -130,7 +130,7 @@ class Kdo:
 
 
 def nulls(sizes: Sequence[int]) -> bytes:
-    """One bit a column, the lowest first; set: NULL, which has no bytes."""
+    """The null bitmap: one bit per column, the lowest first; set: NULL, which has no bytes."""
     count = (len(sizes) + 7) // 8
     if 0 not in sizes:
         return bytes(count)
@@ -138,7 +138,7 @@ def nulls(sizes: Sequence[int]) -> bytes:
 
 
 def packed_row(cells: Cells, fb: int, lock: int, order: str = "<") -> bytes:
-    """A row as it lies in its block: flags, lock, count, then length and bytes of each column."""
+    """A row in block format: flags, lock, count, then length and bytes of each column."""
     parts = [bytes([fb, lock, len(cells)])]
     for size, padded in cells:
         if not size:

@@ -1,11 +1,11 @@
-"""The names in a cluster's directory, and what its control file says.
+"""The files in a cluster's directory, and the entries of its control file.
 
-online/thread_<t>_group_<g>.log   written in place; a group is reused round-robin, so overwritten
+online/thread_<t>_group_<g>.log   written in place; groups are overwritten round-robin
 archive/thread_<t>_seq_<n>.log    a copy, made at the log switch
-control.json                      what the database says about itself, replaced by rename
-dictionary.json                   its tables, replaced by rename before a new one gets its first row
-acknowledged.json                 the extractor's word: the first log of each thread that it still needs
-history.jsonl                     what was committed, for a checker
+control.json                      the state of the database, replaced by rename
+dictionary.json                   its tables, replaced by rename before a new table gets its first row
+acknowledged.json                 written by the extractor: the first log of each thread that it still needs
+history.jsonl                     the committed transactions, for a checker
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ class Layout:
 
 
 class ThreadInfo(NamedTuple):
-    """As V$THREAD would say it."""
+    """The state of a thread, as in V$THREAD."""
 
     thread: int
     state: str
     sequence: int
-    #: end of the last LWN that was written whole
+    #: end of the last complete LWN
     offset: int
-    #: the SCN from which on the thread is there, and that of its last opening
+    #: the SCN at which the thread was enabled, and the SCN of its last opening
     enabled_scn: int
     opened_scn: int
 
 
 class OpenTransaction(NamedTuple):
-    """As GV$TRANSACTION would say it, for each thread that holds records of it: the SCN of the first one."""
+    """An open transaction, as in GV$TRANSACTION: for each thread with records of it, the SCN of the first record."""
 
     xid: int
     thread: int
@@ -69,7 +69,7 @@ class OpenTransaction(NamedTuple):
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Readers see the old or the new content, never a part."""
+    """Replace a file atomically: readers see the old or the new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(content)
     temporary.rename(path)

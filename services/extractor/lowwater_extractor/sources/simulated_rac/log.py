@@ -1,12 +1,12 @@
-"""The outside of a redo log file: headers, blocks with their checksums, LWNs and records over blocks.
+"""Writes the structure of a redo log file: headers, blocks with checksums, LWNs, and records across blocks.
 
     block 0   the file: block size, number of blocks
-    block 1   the log: database, thread, sequence, first and next SCN, how many blocks are in use
-    block 2…  LWNs, each a run of whole blocks; its records follow one another over the blocks' payload
+    block 1   the log: database, thread, sequence, first and next SCN, number of blocks in use
+    block 2…  LWNs, each in whole blocks; its records are consecutive in the blocks' payload
 
-Every block from 1 on begins with 16 bytes: signature, number, sequence, where its first record begins, checksum.
-A record begins with 24 bytes, the first one of an LWN with 68. What Oracle leaves in padding is old memory;
-here it is zero.
+Every block from 1 on begins with a header of 16 bytes: signature, number, sequence, offset of its first record,
+checksum. A record begins with a header of 24 bytes, the first one of an LWN with 68. Padding is zero here; in Oracle's
+logs it is uninitialized memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORD_HEAD_BYTES = 24
 LWN_HEAD_BYTES = 68
 #: blocks before the first LWN
 FIRST_BLOCK = 2
-#: "next SCN" of a log that is still written, and the "blocks in use" of one
+#: next SCN and number of blocks in use of a log that is still written
 SCN_NONE = (1 << 64) - 1
 BLOCKS_OPEN = 0xFFFF_FFFF
 
@@ -34,7 +34,7 @@ HAS_VECTORS, BLOCKS_WRITTEN, LWN_BEGINS = 0x01, 0x02, 0x04
 
 _SIZE_CLASSES = {512: 0x22, 1024: 0x22, 4096: 0x82}
 _MAGIC = 0x7A7B7C7D
-#: of block 0: its own address and a constant of unknown meaning
+#: of block 0: its address, and constants of unknown meaning
 _BLOCK0_ADDRESS, _BLOCK0_FLAG, _BLOCK0_KIND = 0xFFC0_0000, 0x0400, 4
 _FILE_TYPE_LOG = 2
 _FORMAT_ID, _ZERO_BLOCKS = 18, 8
@@ -46,7 +46,7 @@ _LARGE_SCN = 0x8000
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the database writes its logs."""
+    """The format of a database's logs."""
 
     block_bytes: int = 512
     big_endian: bool = False
@@ -55,7 +55,7 @@ class Form:
 
     def __post_init__(self) -> None:
         if self.block_bytes not in _SIZE_CLASSES:
-            raise ValueError(f"no log has blocks of {self.block_bytes} bytes")
+            raise ValueError(f"a block size of {self.block_bytes} bytes is not supported")
 
     @property
     def order(self) -> str:
@@ -77,7 +77,7 @@ class Form:
 
 
 def plain_scn(form: Form, scn: int) -> bytes:
-    """8 bytes, as vectors and LWN headers have them; larger ones only fit the flagged form."""
+    """The 8 bytes in vectors and LWN headers; large SCNs need the flagged form."""
     if scn == SCN_NONE:
         return b"\xff" * 8
     if scn >> 47:
@@ -86,7 +86,7 @@ def plain_scn(form: Form, scn: int) -> bytes:
 
 
 def flagged_scn(form: Form, scn: int) -> bytes:
-    """8 bytes, as block 1 has them."""
+    """The 8 bytes in block 1."""
     if scn == SCN_NONE:
         return b"\xff" * 8
     high = _LARGE_SCN | scn >> 48
@@ -94,7 +94,7 @@ def flagged_scn(form: Form, scn: int) -> bytes:
 
 
 def log_time(epoch: int) -> int:
-    """Seconds since 1970 as a log has them: in months of 31 days from 1988 on, no zone (the host's is UTC)."""
+    """The time in a log for seconds since 1970: months of 31 days from 1988 on, no zone (the host's is UTC)."""
     at = time.gmtime(epoch)
     days = ((at.tm_year - 1988) * 12 + at.tm_mon - 1) * 31 + at.tm_mday - 1
     return ((days * 24 + at.tm_hour) * 60 + at.tm_min) * 60 + at.tm_sec
@@ -113,7 +113,7 @@ def epoch_of(value: int) -> int:
 
 
 def block_checksums(blocks: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
-    """The XOR of all 16-bit words of each row. With the checksum in its place it is 0."""
+    """The XOR of all 16-bit words of each row; 0 if the row contains its checksum."""
     folded = np.bitwise_xor.reduce(blocks.view(np.uint64), axis=1)
     folded ^= folded >> np.uint64(32)
     words: npt.NDArray[np.uint16] = (folded ^ folded >> np.uint64(16)).astype(np.uint16)
@@ -131,26 +131,26 @@ def _with_checksum(block: bytearray, at: int) -> bytes:
 
 
 class LogHeader(NamedTuple):
-    """What block 1 says. Times are seconds since 1970."""
+    """The content of block 1. Times are seconds since 1970."""
 
     thread: int
     sequence: int
     database: int
     name: str
     activation: int
-    #: a time, and the SCN that goes with it
+    #: the time of the resetlogs, and its SCN
     resetlogs_id: int
     resetlogs_scn: int
     first_scn: int
     first_time: int
-    #: of the online log, block 0 not counted
+    #: blocks of the online log without block 0
     blocks: int
     group: int
     enabled_scn: int
     enabled_time: int
     next_scn: int = SCN_NONE
     next_time: int = 0
-    #: with block 0; `BLOCKS_OPEN` while the log is written
+    #: blocks in use with block 0; `BLOCKS_OPEN` while the log is written
     used: int = BLOCKS_OPEN
     control_sequence: int = 0
     header_writes: int = 2
@@ -168,7 +168,7 @@ class LogHeader(NamedTuple):
 
 
 def pack_block0(form: Form, blocks: int) -> bytes:
-    """`blocks` without this one."""
+    """`blocks`: number of blocks without this one."""
     block = bytearray(form.block_bytes)
     block[1] = form.size_class
     struct.pack_into(form.order + "I", block, 4, _BLOCK0_ADDRESS)
@@ -218,16 +218,16 @@ def _time(epoch: int) -> int:
 
 
 class LwnTail(NamedTuple):
-    """What the header of an LWN's first record says beyond that of any other."""
+    """The additional fields in the header of an LWN's first record."""
 
     scn: int
-    #: above the SCN of all its records, and not above that of anything behind it
+    #: above the SCNs of all its records, and not above the SCN of any later record
     upper: int
     time: int
 
 
 class LwnBuffer:
-    """Records on their way into one LWN, laid out as they will lie in the blocks' payload."""
+    """Collects the records of one LWN, in the layout of the blocks' payload."""
 
     __slots__ = ("_ends", "_form", "_head", "_room", "_size", "data", "starts")
 
@@ -237,15 +237,15 @@ class LwnBuffer:
         self._size = struct.Struct(form.order + "I")
         self._head = struct.Struct(form.order + "HHIIB3x8s8x8sI")
         self.data = bytearray()
-        #: where records begin
+        #: positions of records
         self.starts: list[int] = []
         self._ends: list[int] = []
 
     def add(self, record: bytes) -> int:
-        """Append one record with a 24-byte header; where it begins. The first one's header becomes a long one."""
+        """Append one record with a 24-byte header; return its position. The first one gets a long header."""
         data = self.data
         if data:
-            # a header is never cut: where it does not fit, the rest of the block stays unused
+            # a header is never split: if it does not fit, the rest of the block is unused
             left = -len(data) % self._room
             if left < RECORD_HEAD_BYTES:
                 data += bytes(left)
@@ -283,10 +283,10 @@ class LwnBuffer:
         return blocks.tobytes()
 
     def _first_records(self, count: int) -> npt.NDArray[np.int64]:
-        """Per block: where its first record begins; or where the one ends that runs through it; else 0."""
+        """By block: offset of its first record; else the end of the record that spans it; else 0."""
         first = np.zeros(count, np.int64)
         for places, shift in ((self._ends, 1), (self.starts, 0)):
-            # backwards, so that the lowest of a block is what stays; a start goes before an end
+            # backwards, so that the lowest of a block is assigned last; starts overwrite ends
             at = np.array(places[::-1])
             block = (at - shift) // self._room
             first[block] = at - block * self._room + BLOCK_HEAD_BYTES
@@ -309,5 +309,5 @@ def _head_type(form: Form) -> np.dtype[np.void]:
 
 
 def record_head(form: Form, size: int, flags: int, scn: int, container_uid: int) -> bytes:
-    """24 bytes; `size` is the whole record's."""
+    """A record header of 24 bytes; `size` is that of the whole record."""
     return struct.pack(form.order + "IBBHIHHII", size, flags, 0, scn >> 32, scn & 0xFFFF_FFFF, 1, 0, container_uid, 0)

@@ -1,15 +1,15 @@
-"""One SCN clock and N instances with their logs; when a transaction counts as open, and when as committed.
+"""The SCN clock, the instances with their logs, and the lists of open and committed transactions.
 
-Everything happens when a caller says so, one step after the other, so that a script (or a seed) gives the same files
-each time. What the database promises, and the reader rests on:
+Every event is the result of a call, one after the other, so a script (or a seed) writes the same files each time. The
+simulation gives the guarantees of the database that the reader depends on:
 
-- the SCN never falls; a thread's records have SCNs that do not fall, and nothing behind an LWN has one below the
-  LWN's upper bound; a commit takes a new SCN (two threads may share one: `commit_together`)
-- a change that follows one of the same transaction in another thread has a higher SCN, as the message between the
-  instances carries it
-- opening a thread takes a new SCN: all its redo lies above every SCN that was current before
-- a transaction is in the control file's list from its begin on, and until its end is in a log
-- what another instance writes about a transaction comes behind all of it that is in its own thread's log
+- The SCN never decreases; the SCNs of a thread's records do not decrease, and no record after an LWN has an SCN below
+  the LWN's upper bound; a commit gets a new SCN (two threads may share one: `commit_together`).
+- A change after one of the same transaction in another thread has a higher SCN, because messages between instances
+  carry the SCN.
+- Opening a thread allocates a new SCN: all its redo is above every SCN that was current before.
+- A transaction is in the control file's list from its begin until its end is in a log.
+- Records of a transaction that another instance writes come after all its records in its own thread's log.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Logs:
         self.database, self.resetlogs, self.resetlogs_scn = database, 1, first_scn
         self._now_us = now_us
         self._time_us = TIME_START_US
-        #: transactions remember their changes: for the history, and for rollback to a savepoint
+        #: store the changes of transactions: for the history, and for rollback to a savepoint
         self.keep_history = keep_history
         self._history_in_memory = history_in_memory
         self._history_file = self.layout.history.open("a") if history_file else None
@@ -59,7 +59,7 @@ class Logs:
         self.history: list[Committed] = []
         self.open: dict[int, Transaction] = {}
         self._branches: dict[int, Branch] = {}
-        #: undo segment and slot of what is open
+        #: undo segment and slot of open transactions
         self._slots: set[int] = set()
         self._places: dict[tuple[int, int], OpenTransaction] = {}
         self.instances: dict[int, Instance] = {}
@@ -74,12 +74,12 @@ class Logs:
         return self._time_us
 
     def advance(self, by: int = 1) -> int:
-        """The SCN clock goes on, as it does with time."""
+        """Advance the SCN clock, and return the new SCN."""
         self.scn += by
         return self.scn
 
     def write_control(self) -> None:
-        """What V$DATABASE, V$THREAD and GV$TRANSACTION would say."""
+        """Write the state that V$DATABASE, V$THREAD and GV$TRANSACTION would show."""
         state = {
             "database": self.database,
             "resetlogs": self.resetlogs,
@@ -92,7 +92,7 @@ class Logs:
         replace_file(self.layout.control, json.dumps(state).encode())
 
     def _open_now(self) -> list[OpenTransaction]:
-        """Also what has begun in a buffer; and for threads that undo what another one has done, from where on."""
+        """Open transactions, including those that began in a buffer, and the first undo records in other threads."""
         begun = [
             OpenTransaction(branch.xid, branch.thread, branch.segment.begin_scn)
             for branch in self._branches.values()
@@ -115,13 +115,13 @@ class Logs:
     # --- logs
 
     def flush(self, thread: int | None = None) -> None:
-        """The log buffers become LWNs; a full log is switched first."""
+        """Write the log buffers as LWNs; a full log is switched first."""
         for number in [thread] if thread else list(self.instances):
             instance = self.instances[number]
             if not instance.alive or not instance.buffered:
                 continue
             if instance.full():
-                # the SCN stays as it is: a record in the buffer may carry exactly the next log's first SCN
+                # the SCN does not advance: a record in the buffer may have exactly the next log's first SCN
                 instance.switch(instance.buffered_scn)
             flushed = instance.flush(self.now_us())
             if flushed is not None:
@@ -136,7 +136,7 @@ class Logs:
             self._closed(self._branches[xid])
 
     def _closed(self, branch: Branch) -> None:
-        """Its closing record is in the log: now it counts."""
+        """The branch's end is in the log: add it to the history if it committed."""
         assert branch.closing is not None
         thread, scn, time_us, committed = branch.closing
         transaction = branch.owner
@@ -166,7 +166,7 @@ class Logs:
         self._slots.discard(transaction.xid >> 32)
 
     def switch(self, thread: int) -> None:
-        """The next log's first record may carry exactly the next SCN: a change does not move the clock."""
+        """Switch the log. The next log's first record may have exactly its first SCN: a change does not advance it."""
         self.flush(thread)
         self.instances[thread].switch(self.advance())
         self.write_control()
@@ -180,7 +180,7 @@ class Logs:
         self.write_control()
 
     def tear(self, thread: int, keep: int) -> None:
-        """The next LWN of this thread is half written, until the next flush."""
+        """Write only a part of this thread's next LWN, until the next flush."""
         self.instances[thread].tear(self._time_us, keep)
 
     def delete_archives(self, thread: int, below: int) -> None:
@@ -189,7 +189,7 @@ class Logs:
                 path.unlink()
 
     def delete_acknowledged(self) -> None:
-        """What the extractor has acknowledged is let go of."""
+        """Delete the archived logs that the extractor has acknowledged."""
         if self.layout.acknowledged.exists():
             for thread, sequence in json.loads(self.layout.acknowledged.read_bytes()).items():
                 self.delete_archives(int(thread), int(sequence))

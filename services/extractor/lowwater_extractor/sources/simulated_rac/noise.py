@@ -1,8 +1,8 @@
-"""What a database writes beside the changes of its users' rows: a reader has to pass over it.
+"""Records other than changes of users' rows: a reader has to skip them.
 
-| record | what it is |
+| record | meaning |
 |---|---|
-| 5.1, 10.2 or 10.4 | an index entry comes or goes with its row |
+| 5.1, 10.2 or 10.4 | an index entry is inserted or deleted with its row |
 | 23.1, flag 0x02 | blocks that were written to their files |
 | 13.22, 13.61, 13.63, 22.15 | space management |
 | 4.1 | cleanout of a block |
@@ -21,7 +21,7 @@ from lowwater_extractor.sources.simulated_rac.pairs import INDEX_DELETE, INDEX_I
 from lowwater_extractor.sources.simulated_rac.rows import RedoTable
 from lowwater_extractor.sources.simulated_rac.vectors import Vectors
 
-#: the root container's: what the log writer writes by itself
+#: the root container, of records by the log writer itself
 ROOT, ROOT_UID = 1, 1
 _SPACE = Segment(0xFFFF, 0xFFFF, 0, 22, 0x80, 0xFFFF)
 _DATA = Segment(72000, 72000, 6, 24, 24 << 22 | 0x80)
@@ -44,12 +44,12 @@ class Noise:
         )
 
     def record(self, scn: int) -> bytes:
-        """The next one, of all kinds in turn."""
+        """The next record, of each kind in turn."""
         self._count += 1
         return self._kinds[self._count % len(self._kinds)](scn)
 
     def written(self, scn: int, blocks: int = 3) -> bytes:
-        """Also the log writer's heartbeat: a record without a change."""
+        """A record of written blocks, without a change; also used as the log writer's heartbeat."""
         entry = struct.Struct(self._order + "II8sBBxx")
         before = plain_scn(self._vectors.form, scn - 1)[:6] + b"\0\1"
         body = b"".join(entry.pack(24, 24 << 22 | 128 + at, before, 4, 0) for at in range(blocks))

@@ -1,4 +1,4 @@
-"""A change of a row before a transaction writes it, and what it leaves behind; the numbers of the operations."""
+"""A row change and its undo, and the numbers of the operations."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import NamedTuple
 
 CONTAINER = 3
 CONTAINER_UID = 1385559638
-#: row operations: the code of layer 11, and what undoes it
+#: row operations: the codes of layer 11, and the codes that undo them
 INSERT, DELETE, LOCK, UPDATE, OVERWRITE, FORWARD = 2, 3, 4, 5, 6, 8
 INSERT_MANY, DELETE_MANY, SUPPLEMENT = 11, 12, 16
 WAY_BACK = {2: 3, 3: 2, 5: 5, 6: 6, 8: 8, 11: 12, 12: 11}
-#: the same of layer 10: an index entry is inserted, deleted
+#: the same for layer 10: an index entry is inserted, deleted
 INDEX_INSERT, INDEX_DELETE = 2, 4
 INDEX_BACK = {INDEX_INSERT: INDEX_DELETE, INDEX_DELETE: INDEX_INSERT}
 
-#: of a KDO: undo, and whether it is a change or a way back
+#: flags of a KDO: undo; a change, or a rollback
 KDO_UNDO, KDO_REDO, KDO_ROLLBACK = 0x20, 1, 2
 
-#: flags of 5.19, 5.20 and 24.4: space management, by the database itself
+#: flags of 5.19, 5.20 and 24.4: space management by the database
 SESSION_SYSTEM = 2 | 4
 #: flag of 5.4
 ROLLED_BACK = 0x04
 
-#: records in one undo block, less than what its one byte could count
+#: records in one undo block; less than the limit of its one-byte count
 UNDO_RECORDS_MAX = 96
 #: undo segment n: class of its header and of its blocks
 UNDO_HEADER_CLASS, UNDO_CLASS = 15, 16
 
 
 class Segment(NamedTuple):
-    """Where a table or an index lies."""
+    """The segment of a table or an index."""
 
     object_id: int
     data_object_id: int
@@ -43,7 +43,7 @@ class Segment(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """One change of a row piece, without what its transaction adds: two KDOs and the fields behind them."""
+    """One change of a row piece, without the fields of its transaction: two KDOs and the fields after them."""
 
     segment: Segment
     #: of layer 11
@@ -56,14 +56,14 @@ class Pair(NamedTuple):
     #: the supplemental group of 5.1
     more_sizes: Sequence[int] = ()
     more: bytes = b""
-    #: row changes that this one completes: pieces of one row count once, rows of a multi-row change each
+    #: number of row changes: pieces of one row count once, a multi-row change counts each row
     changes: int = 1
     #: 11: a table's row, 10: an index entry
     layer: int = 11
 
 
 class Undo(NamedTuple):
-    """What a transaction needs to take one change back: kept for as long as it is open, so not more than that."""
+    """The data to undo one change. It is kept for every change of an open transaction, so it is small."""
 
     segment: Segment
     layer: int
@@ -79,7 +79,7 @@ class Undo(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class UndoSegment:
-    """A transaction's slot: who it is in the log, and where its next undo record goes."""
+    """A transaction's undo slot: its identity in the log, and the position of its next undo record."""
 
     usn: int
     slot: int
@@ -94,7 +94,7 @@ class UndoSegment:
     #: flags of its session
     flags: int = 0
     begin_scn: int = -1
-    #: the data block that was changed last, and the undo record of that
+    #: the data block that was changed last, and the address of its undo record
     block: int = -1
     uba: bytes = b""
 
@@ -110,5 +110,5 @@ class Session(NamedTuple):
 def undo_of(pair: Pair, ktb: bytes, first: bool) -> Undo:
     if pair.layer == 11:
         return Undo(pair.segment, 11, pair.code, pair.dba, ktb, pair.undo_sizes, pair.undo, first, pair.changes)
-    # of an index entry the way back only names its place
+    # the undo of an index entry has only its place
     return Undo(pair.segment, pair.layer, pair.code, pair.dba, ktb, (6,), pair.redo[:8], first, pair.changes)

@@ -1,4 +1,4 @@
-"""Row pieces: where they lie, and the changes of one of them."""
+"""Row pieces: their places, and the changes of single pieces."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from lowwater_extractor.sources.simulated_rac.pairs import (
 Group = tuple[Sequence[int], bytes]
 
 _PLANS_KEPT = 10_000
-#: in the flags of a group that has a whole row
+#: flag of a group of a complete row
 _GROUP_WHOLE = 0x10
 
 
 class Plan:
-    """What all updates of the same columns of a piece have in common."""
+    """The common data of all updates of the same columns of a piece."""
 
     __slots__ = ("extra", "extra_numbers", "extra_size", "lengths", "list_size", "numbers", "segment_column")
 
     def __init__(self, kdo: Kdo, first: int, changed: tuple[int, ...], extra: list[int]) -> None:
         self.list_size, self.numbers = kdo.words(changed)
-        #: of the first changed column, from 1
+        #: segment column of the first changed column, from 1
         self.segment_column = first + changed[0] + 1 if changed else 0
         #: columns that supplemental logging adds
         self.extra = extra
@@ -40,23 +40,23 @@ class Plan:
 
 
 class Pieces:
-    """Where the pieces of a row lie, and with which column each begins."""
+    """The places of a row's pieces, and the first column of each."""
 
     __slots__ = ("cuts", "kept", "places")
 
     def __init__(self, places: list[Place], cuts: list[int]) -> None:
         self.places = places
         self.cuts = cuts
-        #: not where the row's key says
+        #: stored in the table's list, because the places do not follow from the key
         self.kept = len(cuts) > 1
 
     @property
     def is_migrated(self) -> bool:
-        """A head without columns, and all of the row elsewhere."""
+        """Whether the head has no columns, and the row is in another block."""
         return self.cuts == [0, 0]
 
     def flags(self, at: int) -> int:
-        """The flag byte of one of them."""
+        """The flag byte of one piece."""
         last = len(self.places) - 1
         if self.is_migrated:
             return FIRST | LAST if at else HEAD
@@ -75,7 +75,7 @@ class PieceMaker:
         self._kdo = kdo
         self._key = key
         self._supplemental = supplemental
-        #: by the first column of the piece, how many it has, and which of them change
+        #: by the first column of the piece, its number of columns, and the changed columns
         self._plans: dict[tuple[int, int, tuple[int, ...]], Plan] = {}
 
     def insert(
@@ -108,7 +108,7 @@ class PieceMaker:
     def update(
         self, place: Place, head: Place, old: Cells, new: Cells, first: int, fb: int, mark: int, counts: bool
     ) -> Pair:
-        """`old` and `new` are the piece's columns, the first of which is column `first` of the row."""
+        """`old` and `new` are the columns of the piece; the first of them is column `first` of the row."""
         width = len(old)
         changed = tuple([at for at in range(width) if old[at] != new[at]]) or (0,)
         plan = self._plans.get((first, width, changed)) or self._plan(first, changed, width)
@@ -154,7 +154,7 @@ class PieceMaker:
         return self._kdo.group(kind, fb, 0, before, after, head)
 
     def wanted(self, first: int, count: int) -> list[int]:
-        """Columns of a piece that supplemental logging wants, by their place in it."""
+        """Indexes of the piece's columns that supplemental logging includes."""
         if self._supplemental == "none":
             return []
         if self._supplemental == "all":

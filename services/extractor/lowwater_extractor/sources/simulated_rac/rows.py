@@ -1,11 +1,11 @@
-"""Rows as the redo has them: column bytes, null bitmaps, row pieces, supplemental data.
+"""Rows in redo format: column bytes, null bitmaps, row pieces, supplemental data.
 
-`RedoTable` turns one row change into `Pair`s: one for a row that lies in one piece, several for a row of more
-than 255 columns or more bytes than a piece holds, and for a row that migrates because it has outgrown its block.
-What the transaction adds is in `vectors`.
+`RedoTable` converts one row change to `Pair`s: one for a row in one piece, several for a row of more than 255 columns
+or more bytes than fit into a piece, and for a row that migrates because it has outgrown its block. `vectors` adds the
+fields of the transaction.
 
-A row's place follows from its key, so that nothing has to be remembered; only rows in pieces, rows that have
-migrated and rows whose key has changed are kept in a list.
+A row's place follows from its key, so that it need not be stored; only the places of rows in several pieces, of
+migrated rows and of rows whose key has changed are stored.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from lowwater_extractor.sources.simulated_rac.pieces import Group, PieceMaker, P
 
 Row = Sequence[Any]
 
-#: the data file that all tables are in; its tablespace is a smallfile one, so the file is a part of the address
+#: the data file of all tables; its tablespace is a smallfile one, so the file number is part of the address
 DATA_FILE = 24
 TABLESPACE = 6
 FIRST_OBJECT = 72726
@@ -62,12 +62,12 @@ _FILE_BLOCKS = 1 << 21
 OVERFLOW_BLOCKS = 1 << 12
 COLUMNS_PER_PIECE_MAX = 255
 PIECE_BYTES_MAX = 7000
-#: rows that one multi-row change holds: their count is one byte
+#: maximum rows of one multi-row change: their count is one byte
 ROWS_AT_ONCE_MAX = 200
 
 
 class RedoTable:
-    """The changes of one table's rows, as pairs of KDOs."""
+    """Converts changes of one table's rows to pairs of KDOs."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class RedoTable:
         self._pieces = PieceMaker(self.segment, self._kdo, self.key, supplemental)
         self._one_key = self.key[0] if len(self.key) == 1 else -1
         self._overflow = 0
-        #: rows that do not lie where their key says, by key: the places of their pieces, and their first columns
+        #: pieces of rows whose places do not follow from their key, by key
         self._special: dict[tuple[Cell, ...], Pieces] = {}
-        #: every row is in one piece, where its key of one column says
+        #: every row is in one piece, and its place follows from a key of one column
         self._small = not migrate_bytes and self._one_key >= 0 and self._largest() <= piece_bytes_max - 64
         self._insert_group = self._pieces.group(GROUP_INSERT, 0, 1)
         self._delete_group = self._pieces.group(GROUP_DELETE, 1, 0)
@@ -126,11 +126,11 @@ class RedoTable:
         places = [head, *[self._new_place() for _ in cuts[1:]]]
         self._special[self._key_of(cells)] = Pieces(places, cuts)
         pairs: list[Pair] = []
-        # the last piece first: each one names the next
+        # the last piece first: each piece points to the next
         for at in reversed(range(len(cuts))):
             fb = (HEAD | FIRST if at == 0 else 0) | (LAST if at == len(cuts) - 1 else 0)
             after = places[at + 1] if at + 1 < len(cuts) else None
-            # of the group, first and last are those in the log, not those in the row
+            # in the group, first and last refer to the order in the log, not in the row
             mark = (FIRST if at == len(cuts) - 1 else 0) | (LAST if at == 0 else 0)
             group = self._pieces.group(GROUP_INSERT, 0, cuts[at] + 1, mark, head)
             pairs.append(self._pieces.insert(places[at], piece_of(cells, cuts, at), fb, after, group, head, not pairs))
@@ -159,14 +159,14 @@ class RedoTable:
         return self._update(old, new, self._pieces_of(before, old))
 
     def update_many(self, rows: Sequence[tuple[Row, Row]]) -> list[Pair]:
-        """Of one statement, before and after, in this order: until it ends two rows may have one key."""
+        """The updates of one statement, (before, after), in order: until it ends two rows may have the same key."""
         olds = [self.encode(before) for before, _ in rows]
         found = [self._pieces_of(before, old) for (before, _), old in zip(rows, olds, strict=True)]
         news = [self.encode(after) for _, after in rows]
         return [pair for each in zip(olds, news, found, strict=True) for pair in self._update(*each)]
 
     def emptied(self) -> None:
-        """By TRUNCATE: no row lies anywhere."""
+        """Forget all rows, after TRUNCATE."""
         self._special.clear()
 
     def _update(self, old: Cells, new: Cells, found: Pieces) -> list[Pair]:
@@ -183,7 +183,7 @@ class RedoTable:
         return self._update_pieces(found, old, new)
 
     def _pieces_of(self, row: Row, cells: Cells) -> Pieces:
-        """Where the pieces of a row lie. It may have been there before the simulation began."""
+        """The pieces of a row. The row may have existed before the simulation began."""
         found = self._special.pop(self._key_of(cells), None) if self._special else None
         if found is None:
             cuts = self._cuts(cells)
@@ -193,7 +193,7 @@ class RedoTable:
     # --- many rows in one block
 
     def insert_many(self, rows: Sequence[Row]) -> list[Pair]:
-        """Rows of one statement; one pair for those of a block. Rows that do not fit a piece come by themselves."""
+        """The rows of one statement; one pair for the rows of a block. Rows in several pieces have their own pairs."""
         return self._many(rows, INSERT_MANY)
 
     def delete_many(self, rows: Sequence[Row]) -> list[Pair]:
@@ -241,7 +241,7 @@ class RedoTable:
     # --- pieces
 
     def _update_pieces(self, pieces: Pieces, old: Cells, new: Cells) -> list[Pair]:
-        """Each piece that has a changed column; of the others only what supplemental logging wants of them."""
+        """Updates of the pieces with a changed column; supplements for other pieces with supplemental columns."""
         places, cuts = pieces.places, pieces.cuts
         parts = [(at, piece_of(old, cuts, at), piece_of(new, cuts, at)) for at in range(len(cuts))]
         changed = [at for at, was, now in parts if was != now] or [len(cuts) - 1]
@@ -258,13 +258,13 @@ class RedoTable:
         return pairs
 
     def _migrate(self, places: list[Place], moved: Place, old: Cells, new: Cells) -> list[Pair]:
-        """The row goes into another block, and what stays of it only points there."""
+        """Move the row to another block; its head stays and points there."""
         head = places[0]
         come = self._pieces.insert(
             moved, new, FIRST | LAST, None, self._pieces.group(GROUP_UPDATE, 0, 1, FIRST, head), head
         )
         if len(places) > 1:
-            # not for the first time
+            # it has migrated before
             gone = self._pieces.delete(
                 places[1], old, FIRST | LAST, None, self._pieces.group(GROUP_UPDATE, 1, 0, 0, head), counts=False
             )
@@ -290,7 +290,7 @@ class RedoTable:
         return tuple([cells[at] for at in self.key] or cells)
 
     def _home(self, row: Row, cells: Cells) -> Place:
-        """Whole numbers lie side by side; of any other key the bytes decide."""
+        """The place of a row by its key: consecutive for integers, by a hash for other keys."""
         value = row[self._one_key] if self._one_key >= 0 else None
         if type(value) is not int:
             value = crc32(b"".join([cell[1] for cell in self._key_of(cells)]))
@@ -303,7 +303,7 @@ class RedoTable:
         return self.segment.header_dba + BLOCKS_PER_TABLE + block % OVERFLOW_BLOCKS, slot
 
     def _cuts(self, cells: Cells) -> list[int]:
-        """The first columns of the pieces that a row takes."""
+        """The first columns of the row's pieces."""
         if self._small:
             return [0]
         if len(cells) <= COLUMNS_PER_PIECE_MAX and sum(sizes_of(cells)) <= self._piece_bytes_max - 64:

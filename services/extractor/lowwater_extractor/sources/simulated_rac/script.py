@@ -1,4 +1,4 @@
-"""Everything a cluster can go through, drawn from a seed: for tests and for demos of the odd cases."""
+"""Random events of a cluster by a seed, for tests and demos of rare cases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TABLE = ACCOUNTS.full_name
 
 
 class Script:
-    """`step()` does one thing that is possible now; `finish()` ends all that is open."""
+    """`step()` performs one random event that is possible now; `finish()` ends all open transactions."""
 
     def __init__(self, cluster: Cluster, seed: int, *, threads_max: int = 4, open_max: int = 8) -> None:
         self.cluster = cluster
@@ -42,7 +42,7 @@ class Script:
         self._random.choices(self._steps, weights)[0][1]()
 
     def finish(self) -> None:
-        """All threads back, everything closed, and enough heartbeats for all marks to pass the last commit."""
+        """Open all threads, end all transactions, and write heartbeats so that all marks pass the last commit."""
         cluster = self.cluster
         for number, instance in cluster.instances.items():
             if instance.state == "closed":
@@ -58,7 +58,7 @@ class Script:
         for _ in range(2):
             cluster.heartbeat()
 
-    # --- what there is to choose from
+    # --- candidates
 
     def _alive(self) -> list[int]:
         return [number for number, instance in self.cluster.instances.items() if instance.alive]
@@ -128,7 +128,7 @@ class Script:
             self.cluster.prepare(self._random.choice(usable))
 
     def _resolve(self) -> None:
-        """A prepared transaction is ended by its own instance, or by any other."""
+        """End a prepared transaction, by its own instance or another one."""
         cluster, alive = self.cluster, self._alive()
         doubtful = [
             txn

@@ -24,19 +24,19 @@ from lowwater_extractor.sources.simulated_rac.view import SimulatedTables, Simul
 class SimulatedRacConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    #: where the cluster writes its logs
+    #: the cluster's directory
     directory: Path
-    #: what to do about transactions that are open at the start of capture, with the log of their begin gone
+    #: transactions that are open at the start of capture and whose first log is gone: refuse to start, or leave out
     open_at_start: Literal["refuse", "leave_out"] = "refuse"
-    #: rows of open transactions in memory; past this they go to disk
+    #: bytes of rows of open transactions in memory; above this limit rows are spilled to disk
     spill_bytes_max: int = Field(default=64 << 20, ge=0)
     spill_directory: Path | None = None
-    #: how much of the logs one poll reads, over all threads
+    #: bytes of log that one poll reads, over all threads
     read_bytes: int = Field(default=4 << 20, ge=1)
 
 
 class SimulatedRac:
-    """One simulated cluster as a source: its logs are read as those of a real one are."""
+    """One simulated cluster as a source: its logs are read by the same code as those of a real database."""
 
     kind: ClassVar[str] = "simulated_rac"
     config_model: ClassVar[type[BaseModel]] = SimulatedRacConfig
@@ -58,7 +58,7 @@ class SimulatedRac:
     def check(self) -> list[Check]:
         is_there = self._layout.control.exists()
         where = str(self.config.directory)
-        return [Check("directory", is_there, where, "start the cluster: it writes its control file there first")]
+        return [Check("directory", is_there, where, "start the cluster: it writes its control file there")]
 
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
         view = self._view()
@@ -77,7 +77,7 @@ class SimulatedRac:
         replace_file(self._layout.acknowledged, json.dumps(sequences).encode())
 
     def tables_to_copy(self) -> list[TableSchema]:
-        """None: start capture before the cluster's first transaction, and all rows come from the log."""
+        """No tables: if capture starts before the cluster's first transaction, all rows are in the log."""
         return []
 
     def filled_columns(self, table: str) -> set[str]:
@@ -91,7 +91,7 @@ class SimulatedRac:
 
     def _no_copy(self, table: str) -> SourceError:
         return SourceError(
-            f"simulated_rac has no copy of {table}: the simulation keeps its log and no rows",
+            f"simulated_rac has no copy of {table}: the simulation stores only its log, not the rows",
             source=self.name,
-            hint="start capture before the cluster's first transaction, and all rows come from the log",
+            hint="start capture before the cluster's first transaction: then all rows are in the log",
         )

@@ -1,11 +1,11 @@
-"""Transactions of the simulated cluster: branches, changes, undo, the ways back, commits.
+"""Transactions of the simulated cluster: branches, changes, rollbacks, commits.
 
-- A transaction begins with its first change, not before: one without a change leaves nothing in the log. Only a
-  system transaction says that it begins.
-- For the log a transaction is in one thread. An XA transaction has a branch in every thread where it changes something,
-  each with an xid of its own and a commit of its own, all with one SCN; the history has an entry for each. Branches are
-  prepared before they commit. Where a branch's instance is gone, another one writes its end.
-- Every change that is rolled back is written once more the other way round, the newest first.
+- A transaction begins with its first change: one without a change is not in the log. Only a system transaction has a
+  begin record without a change.
+- In the log a transaction is in one thread. An XA transaction has a branch in every thread in which it changes rows,
+  each with its own xid and commit, all with the same SCN; the history has an entry for each. Branches are prepared
+  before they commit. If a branch's instance has crashed, another instance writes its end.
+- A rollback writes the reverse of every change, the newest first.
 - Commit times are in seconds.
 """
 
@@ -26,12 +26,12 @@ from lowwater_extractor.sources.simulated_rac.rows import RedoTable, Row
 from lowwater_extractor.sources.simulated_rac.vectors import Vectors
 
 _SECOND_US = 1_000_000
-#: the file of thread t's undo tablespace is this and t
+#: added to a thread's number for the file of its undo tablespace
 _UNDO_FILE = 100
 
 
 class Transactions(Logs, ABC):
-    """All but tables and the coming and going of instances, which are `Cluster`'s."""
+    """Transactions of a cluster; `Cluster` adds tables and the start and stop of instances."""
 
     def __init__(self, directory: Path | str, *, form: Form, noise: int, **options: Any) -> None:
         super().__init__(directory, **options)
@@ -63,7 +63,7 @@ class Transactions(Logs, ABC):
         self._put(branch, branch.thread, scn, self._vectors.begin_alone(branch.segment, scn, session))
 
     def _new_xid(self, thread: int) -> int:
-        """A slot is taken again only when its last transaction is closed."""
+        """A new xid. A slot is reused only after its last transaction has ended."""
         while True:
             number = self._xids[thread] = self._xids.get(thread, 0) + 1
             # undo segment, slot, wrap: an undo segment belongs to one instance, so no two share an xid
@@ -72,7 +72,7 @@ class Transactions(Logs, ABC):
                 return xid
 
     def _join(self, transaction: Transaction, thread: int) -> Branch:
-        """A branch in this thread: the transaction's own, or a further one of an XA transaction."""
+        """Create a branch in this thread: the home branch, or another one of an XA transaction."""
         if thread != transaction.home and not transaction.xa:
             raise ValueError("only an XA transaction changes rows in several threads")
         xid = transaction.xid if thread == transaction.home else self._new_xid(thread)
@@ -125,17 +125,17 @@ class Transactions(Logs, ABC):
         self._write(transaction, thread, table, pairs, "d", [(row, None) for row in rows])
 
     def update_many(self, transaction: Transaction, table: str, rows: Sequence[tuple[Row, Row]]) -> None:
-        """One statement over rows, each before and after, in this order: it may move keys over each other."""
+        """One statement on several rows, (before, after), in this order: it may exchange keys between rows."""
         pairs = self.table_of(transaction, table).update_many(rows)
         self._write(transaction, None, table, pairs, "u", rows)
 
     def truncate(self, transaction: Transaction, table: str, text: str) -> None:
-        """`text`: TRUNCATE in any spelling. Oracle gives it a transaction of its own."""
+        """`text`: the TRUNCATE statement. In Oracle it has its own transaction."""
         self.ddl(transaction, table, text)
         self.table_of(transaction, table).emptied()
 
     def ddl(self, transaction: Transaction, table: str, text: str) -> None:
-        """A DDL statement on a table, in a transaction's redo. The dictionary is the caller's matter."""
+        """Write a DDL statement on a table to a transaction's redo. The caller must update the dictionary."""
         branch = self._branch(transaction, transaction.home)
         if branch.segment.begin_scn < 0:
             self._begin_alone(branch)
@@ -194,7 +194,7 @@ class Transactions(Logs, ABC):
         return len(transaction.changes)
 
     def rollback_to(self, transaction: Transaction, savepoint: int) -> None:
-        """Each change behind the savepoint is taken back, the newest first."""
+        """Undo each change after the savepoint, the newest first."""
         if not self.keep_history:
             raise ValueError("rollback to a savepoint needs keep_history")
         while len(transaction.changes) > savepoint:
@@ -202,15 +202,15 @@ class Transactions(Logs, ABC):
             branch = transaction.branches[thread]
             count = next(undo.changes for undo in reversed(branch.undo) if undo.changes)
             if len(transaction.changes) - count < savepoint:
-                raise ValueError("a savepoint cannot lie inside a statement")
+                raise ValueError("a savepoint cannot be inside a statement")
             self._take_back(branch, thread)
             del transaction.changes[-count:]
 
     def _take_back(self, branch: Branch, writer: int) -> None:
-        """The newest change, in all its pieces, and what came with it."""
+        """Undo the newest change, with all its pieces and index entries."""
         instance = self.running(writer)
         while branch.undo:
-            # each one by the clock: the one before may have filled the buffer, and so an LWN
+            # each record gets the current SCN: the previous one may have caused a flush
             scn = self._clock(branch.owner, writer)
             undo = branch.undo.pop()
             instance.changed(branch.undo, undo)
@@ -219,7 +219,7 @@ class Transactions(Logs, ABC):
                 break
 
     def rollback(self, transaction: Transaction, *, thread: int | None = None, flush: bool = True) -> None:
-        """`thread` writes it where the transaction's own instance is dead."""
+        """Roll back. `thread` writes the records if the transaction's own instance has crashed."""
         self.advance()
         for branch in transaction.branches.values():
             writer = self._writer(branch, thread)
@@ -230,7 +230,7 @@ class Transactions(Logs, ABC):
     # --- prepare and commit
 
     def prepare(self, transaction: Transaction) -> None:
-        """From here on an XA transaction outlives its instances: all its redo is in the logs."""
+        """Prepare an XA transaction: all its redo is in the logs, and it survives a crash of its instances."""
         for branch in list(transaction.branches.values()):
             scn = self._clock(transaction, branch.thread)
             self._put(branch, branch.thread, scn, self._vectors.prepare(branch.segment, scn))
@@ -238,7 +238,7 @@ class Transactions(Logs, ABC):
         transaction.prepared = True
 
     def commit(self, transaction: Transaction, *, thread: int | None = None, flush: bool = True) -> int:
-        """Returns the commit SCN. Without `flush` the commit waits in the log buffer and may be lost."""
+        """Commit, and return the commit SCN. Without `flush` the commit stays in the log buffer and may be lost."""
         self._prepare_branches([transaction])
         self.advance()
         return self._end(transaction, thread, committed=True, flush=flush)
@@ -247,7 +247,7 @@ class Transactions(Logs, ABC):
         """Commits on several threads with the same SCN."""
         every = list(transactions)
         self._prepare_branches(every)
-        # the writers of all of them have to take it
+        # the SCN must be valid for all writers
         writers = {self._writer(branch, None) for each in every for branch in each.branches.values()}
         self.scn = max([self.advance(), *(self.instances[number].floor for number in writers)])
         for transaction in every:
@@ -261,7 +261,7 @@ class Transactions(Logs, ABC):
                 self.prepare(transaction)
 
     def _end(self, transaction: Transaction, thread: int | None, *, committed: bool, flush: bool | None) -> int:
-        """All branches end with one SCN. `flush` None: the caller does it."""
+        """End all branches with one SCN. `flush` None: the caller flushes."""
         self._check_open(transaction)
         branches = list(transaction.branches.values())
         writers = [self._writer(branch, thread) for branch in branches]
@@ -284,7 +284,7 @@ class Transactions(Logs, ABC):
         return scn
 
     def _writer(self, branch: Branch, closer: int | None) -> int:
-        """A branch's own instance ends it if that is there, or whichever was told to."""
+        """The thread that writes a branch's end: its own if that instance runs, else `closer`."""
         home = branch.owner.home
         if self.instances[branch.thread].alive and (closer is None or closer == home or len(branch.owner.branches) > 1):
             return branch.thread
@@ -302,7 +302,7 @@ class Transactions(Logs, ABC):
         return transaction.branches.get(thread) or self._join(transaction, thread)
 
     def _clock(self, txn: Transaction, thread: int) -> int:
-        """The SCN of the next record: above what the thread's last LWN has promised, and above the last change of
+        """The SCN of the next record: not below the upper bound of the thread's last LWN, and above the last change of
         the same transaction in another thread."""
         if txn.closing is not None:
             self._check_open(txn)

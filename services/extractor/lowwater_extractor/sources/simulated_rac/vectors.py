@@ -1,17 +1,17 @@
-"""Change vectors, and the records that they make up.
+"""Packs change vectors and records.
 
-A vector is a head of 32 bytes, a list of field sizes and the fields, each padded to 4 bytes. A change of a row is
-two of them in one record: 5.1, which says how to undo it and whose it is, and the change itself, 11.x.
+A vector is a head of 32 bytes, a list of field sizes and the fields, each padded to 4 bytes. A row change is two
+vectors in one record: 5.1 with the undo and the transaction, and the change itself, 11.x.
 
 | record | vectors |
 |---|---|
 | the first change of a transaction | 5.2, 5.1, 11.x, 5.19 or 5.20 (session) |
 | a change | 5.1, 11.x |
-| a transaction that begins without one | 5.2, 5.1 (opc 5.7), 5.20 |
-| a change undone | 11.x (the way back), then 5.6, or 5.11 where the way back leaves an undo block |
+| a begin without a change | 5.2, 5.1 (opc 5.7), 5.20 |
+| the undo of a change | 11.x (the reverse change), then 5.6, or 5.11 if it is the first record of an undo block |
 | prepare, commit, rollback | 5.12; 5.4, 24.4; 5.4 with flag 0x04 |
 
-Of 5.6, 5.11, 5.12 and 24.1 no bytes of a real database were at hand: they follow what is documented.
+5.6, 5.11, 5.12 and 24.1 follow documentation: no records of a real database were available for them.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ from lowwater_extractor.sources.simulated_rac.pairs import (
     undo_of,
 )
 
-#: of the blocks whose first change in a transaction also cleans them out
+#: one block in this many is also cleaned out by a transaction's first change of it
 CLEANOUT_EVERY = 5
 _NO_OBJECT = 0xFFFF
 _KTB_FLAGS = 0x0D
 _KTB_F, _KTB_C, _KTB_Z, _KTB_L, _KTB_CLEANOUT = 1, 2, 3, 4, 0x10
 _BEGIN, _LOG_USER = 0x0C08, 136
-#: the undone operation, by layer
+#: the operation in an undo, by layer
 _OPC = {10: (10, 22), 11: (11, 1)}
-#: changes whose row was not there before
+#: operations that insert rows
 _COMING = (INSERT, INSERT_MANY)
-#: a pair's record without lists and fields: its head, those of two vectors, ktudb
+#: bytes of a pair's record without lists and fields: its head, the heads of two vectors, ktudb
 _PAIR_BYTES = RECORD_HEAD_BYTES + 2 * 32 + 20
 _NO_BLOCK_TYPE = 6
 
 
 class Vectors:
-    """All structs of one form; every method gives bytes."""
+    """Packs the vectors of one format; the methods return bytes."""
 
     def __init__(self, form: Form, session: Session | None = None) -> None:
         order = form.order
@@ -90,7 +90,7 @@ class Vectors:
         self._order = order
         self._last_scn = (-1, b"")
         self._ktb_z = struct.pack(order + "BB6x", _KTB_Z, _KTB_FLAGS)
-        # the slot in the block belonged to somebody else before: what is restored when the change is undone
+        # the ITL slot belonged to another transaction before: its content is restored by the undo
         self._ktb_l = struct.pack(
             order + "BB6x8s8sBBHI", _KTB_L, _KTB_FLAGS, self._xid(0xFFFF, 0, 0), bytes(8), 0, 0x80, 0x8000, 1
         )
@@ -110,7 +110,7 @@ class Vectors:
         return self._record(size, flags, 0, scn >> 32, scn & 0xFFFF_FFFF, 1, 0, uid, 0) + body
 
     def sizes(self, sizes: Sequence[int]) -> bytes:
-        """The list of field sizes; the first word is its own size."""
+        """The list of field sizes; its first word is the size of the list."""
         count = len(sizes)
         if count < len(self._lists):
             return self._lists[count](2 * count + 2, *sizes)
@@ -119,7 +119,7 @@ class Vectors:
     def block_vector(
         self, code: tuple[int, int], kind: int, segment: Segment, dba: int, scn: int, sizes: Sequence[int], body: bytes
     ) -> bytes:
-        """A change of a block that is not undo."""
+        """A change of a block other than undo."""
         head = self._head(
             *code,
             kind,
@@ -155,7 +155,7 @@ class Vectors:
     # --- changes of rows
 
     def change(self, owner: UndoSegment, scn: int, pair: Pair, session: bool = False) -> tuple[bytes, Undo]:
-        """The record of one change, and how to take it back. Most records of a log are made here: kept in one piece."""
+        """The record of one change, and its undo. Not split into functions, because it writes most records of a log."""
         if owner.begin_scn < 0 or owner.record >= UNDO_RECORDS_MAX:
             return self._rare_change(owner, scn, pair, session)
         segment, code, dba, redo_sizes, redo, undo_sizes, undo, more_sizes, more, _, layer = pair
@@ -212,7 +212,7 @@ class Vectors:
         return b"".join(parts), undo_of(pair, ktb, rci == 0)
 
     def _rare_change(self, owner: UndoSegment, scn: int, pair: Pair, session: bool) -> tuple[bytes, Undo]:
-        """A change that begins its transaction, or an undo block."""
+        """The first change of a transaction, or of an undo block."""
         begins = owner.begin_scn < 0
         ktb, redo_ktb, ktub, typ = self._next_undo(owner, pair, begins)
         sizes = (20, len(ktub), len(ktb), *pair.undo_sizes, *pair.more_sizes)
@@ -236,7 +236,7 @@ class Vectors:
         return self.record(scn, body), undo_of(pair, ktb, ktub[19] == 0)
 
     def _next_undo(self, owner: UndoSegment, pair: Pair, begins: bool) -> tuple[bytes, bytes, bytes, int]:
-        """A new undo record: KTB of the undo and of the redo, ktub, and whether it begins an undo block."""
+        """A new undo record: KTB of the undo and of the redo, ktub, and 1 if it begins an undo block, else 0."""
         rci, typ = owner.record, 0
         if rci >= UNDO_RECORDS_MAX:
             owner.dba, owner.sequence, owner.record, rci, typ = owner.dba + 1, owner.sequence + 1, 0, 0, 1
@@ -252,7 +252,7 @@ class Vectors:
         return ktb, redo_ktb, self.ktub(owner, pair.segment, 0 if begins else rci, begins, _OPC[pair.layer]), typ
 
     def _first_touch(self, xid: bytes, uba: bytes, dba: int) -> bytes:
-        """Now and then the change also cleans out what an earlier transaction has left in the block."""
+        """The KTB of a transaction's first change of a block; for some blocks it also cleans out old ITL entries."""
         if dba % CLEANOUT_EVERY != 1:
             return self._ktb_f(_KTB_F, _KTB_FLAGS, xid, uba)
         entries = (1, 6, 0x8000, 1, 2, 6, 0x8000, 1)
@@ -278,7 +278,7 @@ class Vectors:
         return self.undo_vector(2, owner, True, scn, (32, 4), ktudh + self._u32(CONTAINER_UID))
 
     def _session(self, owner: UndoSegment, whole: bool) -> bytes:
-        """5.19 for the first transaction of a session, 5.20 for the others."""
+        """5.19 for the first transaction of a session, 5.20 for later ones."""
         who = self.session
         user = who.user.encode()
         first = struct.pack(self._order + "HHI", 0, who.serial, who.number)
@@ -292,7 +292,7 @@ class Vectors:
         return self.bare_vector(5, 19, (first, *names, b"", flags, version, audit, b"", b""))
 
     def begin_alone(self, owner: UndoSegment, scn: int, session: bool = False) -> bytes:
-        """A transaction that has no change yet: its undo record is empty."""
+        """The begin of a transaction without a change: its undo record is empty."""
         owner.record += 1
         owner.uba = self._uba(owner.dba, owner.sequence, owner.record)
         owner.begin_scn = scn
@@ -301,12 +301,12 @@ class Vectors:
         undo = self.undo_vector(1, owner, False, scn, (20, 76), ktudb + ktub)
         return self.record(scn, self._begin(owner, scn, 80) + undo + self._session(owner, session))
 
-    # --- the ways back and the ends
+    # --- undo, commit and rollback
 
     def take_back(self, owner: UndoSegment, scn: int, undo: Undo) -> bytes:
         """The record that undoes one change."""
         ktub = self.ktub(owner, undo.segment, 0, False, _OPC[undo.layer])
-        # where the way back leaves an undo block, the segment's header is changed
+        # the undo of the first record of an undo block changes the segment's header
         if undo.first:
             mark = self.undo_vector(11, owner, True, scn, (24,), ktub)
         else:
@@ -328,7 +328,7 @@ class Vectors:
         return self.record(scn, self.undo_vector(12, owner, True, scn, (20,), body))
 
     def commit(self, owner: UndoSegment, scn: int, epoch: int) -> bytes:
-        """The record whose SCN is the transaction's."""
+        """The commit record: its SCN is the transaction's commit SCN."""
         body = self._ktucm(owner.slot, owner.wrap, 0, 9, 0x02) + self._ktucf(owner.uba, 0, 2000, 0) + self._u32(epoch)
         vector = self.undo_vector(4, owner, True, scn, (20, 16, 4), body)
         return self.record(scn, vector + self._companion(owner))

@@ -1,4 +1,4 @@
-"""What the simulated database says of itself: its control file stands for V$DATABASE, V$THREAD and GV$TRANSACTION."""
+"""`RedoView` of the simulated database: its control file replaces V$DATABASE, V$THREAD and GV$TRANSACTION."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SimulatedView:
 
 
 class SimulatedTables:
-    """The dictionary, and what of it is captured: all. The file is replaced before a new table gets its first row."""
+    """The dictionary; all its tables are captured. The file is replaced before a new table gets its first row."""
 
     def __init__(self, view: SimulatedView, layout: Layout) -> None:
         self._view = view
@@ -84,7 +84,7 @@ class SimulatedTables:
         found = self._path.stat()
         stamp = (found.st_ino, found.st_mtime_ns)
         if stamp != self._stamp:
-            # the stamp before the content: what is replaced in between is read again
+            # the stamp is taken before the content is read: a file that is replaced in between is read again
             self._stamp = stamp
             for version in self._view.dictionary():
                 self.dictionary.add(version)

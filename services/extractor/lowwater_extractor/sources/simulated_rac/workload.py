@@ -1,8 +1,8 @@
-"""The bank: money moves between accounts, and its sum never changes.
+"""The bank workload: transfers between accounts, whose total balance is constant.
 
-A transfer updates two accounts (whole rows before and after) and inserts one row into TRANSFERS. At every commit
-the sum of BALANCE_CENTS is what it was, and an account's balance is its first one and all transfers in, less
-all transfers out.
+A transfer updates two accounts (with all columns before and after) and inserts one row into TRANSFERS. At every commit
+the sum of BALANCE_CENTS is unchanged, and an account's balance is its initial balance plus all transfers in, minus all
+transfers out.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class BankOptions:
     #: transfers in one transaction
     transfers: int = 1
     first_balance_cents: int = 1_000_000
-    #: how many transactions are open at the same time
+    #: number of transactions that are open at the same time
     sessions: int = 8
-    #: accounts that one of the first transactions inserts
+    #: accounts per transaction when the accounts are created
     chunk: int = 1000
     #: shares of all transactions
     rollbacks: float = 0.0
@@ -72,24 +72,24 @@ class BankOptions:
 @dataclass(slots=True)
 class _Session:
     transaction: Transaction
-    #: rows that it has locked → what they were before
+    #: rows that it has locked → their values before
     locked: dict[int, tuple[int, int]]
     transfers: int
 
 
 class Bank:
-    """Steps of the bank's workload on a cluster; each step is a small piece of some session's work."""
+    """The bank workload on a cluster, in steps; each step is a small part of one session's work."""
 
     def __init__(self, cluster: Cluster, options: BankOptions) -> None:
         self.cluster = cluster
         self.options = options
         self._random = random.Random(options.seed)
-        #: balance and time of the last change, by account; what open sessions have written is in here
+        #: balance and time of the last change, by account, including changes of open sessions
         self._accounts: dict[int, tuple[int, int]] = {}
         self._locked: set[int] = set()
         self._sessions: list[_Session] = []
         self._transfers = 0
-        #: threads that get no work
+        #: threads without workload
         self.idle: set[int] = set()
         self.started = 0
         self.committed = 0
@@ -104,7 +104,7 @@ class Bank:
         return [number for number, instance in instances if instance.alive and number not in self.idle]
 
     def open_accounts(self) -> None:
-        """The first transactions: all accounts, some thousand in each."""
+        """Create all accounts, `chunk` of them per transaction."""
         options, cluster = self.options, self.cluster
         for first in range(0, options.accounts, options.chunk):
             transaction = cluster.begin(self._random.choice(self._threads()))
@@ -130,7 +130,7 @@ class Bank:
             yield
 
     def _running(self) -> int:
-        """Sessions that do not hang on an instance that is gone."""
+        """The number of sessions; at the maximum, only of those whose instances all run."""
         if len(self._sessions) < self.options.sessions:
             return len(self._sessions)
         return sum(map(self._alive, self._sessions))
@@ -144,7 +144,7 @@ class Bank:
 
     def _work(self, session: _Session, flush: bool) -> None:
         if session.transaction.xid not in self.cluster.open:
-            # its instance stopped, and it was rolled back
+            # its instance crashed, and it was rolled back
             self._end(session, keep=False)
         elif not self._alive(session) or session.transaction.doomed_by:
             return
@@ -185,7 +185,7 @@ class Bank:
             balance, updated = self._accounts[number]
             old = (number, number % 16, balance, updated)
             new = (number, number % 16, balance + by, now)
-            # all in its own thread: each branch is a transaction of its own, and the sum has to be right at each
+            # all in one thread: each branch is a transaction of its own in the log, and the sum must be right at each
             cluster.update(transaction, _ACCOUNTS, old, new)
             self._accounts[number] = (balance + by, now)
         self._transfers += 1
@@ -197,7 +197,7 @@ class Bank:
             self._accounts.update(before)
 
     def _lock_two(self, session: _Session) -> tuple[int, int] | None:
-        """Two accounts that no other session has changed."""
+        """Lock two accounts that no other session has changed; None: not found in 20 tries."""
         pair: list[int] = []
         for _ in range(20):
             number = self._random.randrange(self.options.accounts)

@@ -1,1 +1,1 @@
-"""Which object is which table, and what its columns are, from which SCN on."""
+"""The dictionary: the tables of objects and their columns, by SCN."""

@@ -1,7 +1,7 @@
-"""What the log does not say: which object is which table, and what its columns are, from which SCN on.
+"""The tables of objects and their columns, by SCN: they are not in the log.
 
-A table version holds from its SCN until the next one of the same object. Rows name an object, in its container; the
-partitions of a table are objects of their own.
+A table version is valid from its SCN until the next version of the same object. Rows in the log contain a container and
+an object; each partition of a table is an object of its own.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from lowwater.errors import LogUnknownError, StartRefusedError
 from lowwater_extractor.sources.oracle.redo.layout import OBJECT_MAX
 from lowwater_extractor.sources.oracle.types import OracleColumn, published_type, why_unreadable
 
-#: supplemental logging of a table: what the log says of a row beside what was changed in it
+#: supplemental logging of a table: the columns that are logged in addition to the changed ones
 ALL, PRIMARY_KEY, UNIQUE, FOREIGN_KEY = "all", "primary key", "unique", "foreign key"
 
-#: why such a table's rows cannot be read from redo
+#: why the rows of a table with this flag cannot be read from redo
 _REFUSED = {
     "is_index_organized": "index-organized: its rows are in an index",
     "is_clustered": "in a cluster: its rows share their blocks with other tables, and lack the cluster's key",
@@ -28,7 +28,7 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """One table from one SCN on."""
+    """The definition of one table from one SCN on."""
 
     source: str
     owner: str
@@ -37,22 +37,22 @@ class TableVersion:
     columns: tuple[OracleColumn, ...]
     container: int = 0
     from_scn: int = 0
-    #: the names of the key's columns: the primary key, or a unique one whose columns are never null
+    #: the columns of the primary key, or of a unique key whose columns are never null
     key: tuple[str, ...] = ()
-    #: under what the records file it; empty: the owner
+    #: the namespace in records; empty: the owner
     namespace: str = ""
-    #: of its partitions and subpartitions, each an object of its own
+    #: objects of its partitions and subpartitions
     partition_ids: tuple[int, ...] = ()
-    #: where the rows are: changes with TRUNCATE and MOVE, while the object stays
+    #: the segments with the rows: they change with TRUNCATE and MOVE, the object does not
     data_object_ids: tuple[int, ...] = ()
     #: ALL, PRIMARY_KEY, …, and the names of user-defined log groups
     supplemental: tuple[str, ...] = ()
     is_index_organized: bool = False
     is_clustered: bool = False
     is_compressed: bool = False
-    #: NOLOGGING: what is loaded by direct path leaves no rows in the log
+    #: NOLOGGING: rows that are loaded by direct path are not in the log
     is_unlogged: bool = False
-    #: the published form; made from the rest, with version 0: the runtime numbers versions
+    #: the published schema, derived from the other fields, with version 0: the runtime assigns version numbers
     schema: TableSchema = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -68,12 +68,12 @@ class TableVersion:
 
     @property
     def visible(self) -> tuple[OracleColumn, ...]:
-        """Those that are published, in the table's order: virtual and hidden ones are not."""
+        """The published columns, in the table's order: all but virtual and hidden ones."""
         return tuple(c for c in self.columns if c.number and not c.is_hidden)
 
     @property
     def stored(self) -> tuple[OracleColumn, ...]:
-        """All that rows have, in the rows' order."""
+        """All columns in rows, in the order of the rows."""
         return tuple(sorted((c for c in self.columns if c.number), key=lambda c: c.number))
 
     @property
@@ -90,11 +90,11 @@ class TableVersion:
         return {c.name: why for c in self.visible if (why := why_unreadable(c))}
 
     def since(self, scn: int) -> TableVersion:
-        """The same from another SCN on."""
+        """The same version, valid from another SCN on."""
         return replace(self, from_scn=scn)
 
     def log_statement(self) -> str:
-        """The statement that makes the log say enough of this table's updates."""
+        """The statement that adds the supplemental logging that this table needs."""
         what = "PRIMARY KEY" if self.key else "ALL"
         return f'ALTER TABLE "{self.owner}"."{self.table}" ADD SUPPLEMENTAL LOG DATA ({what}) COLUMNS'
 
@@ -112,7 +112,7 @@ class TableVersion:
         return StartRefusedError(
             f"{self.full_name} (object {self.object_id}, from SCN {self.from_scn}): {what}",
             source=self.source,
-            hint="the dictionary contradicts itself: make it anew",
+            hint="the dictionary is inconsistent: create it again",
         )
 
 
@@ -129,20 +129,20 @@ def refuse_unsupported(version: TableVersion) -> None:
 class Dictionary:
     """Captured tables by object, in their versions."""
 
-    #: objects above this number may be captured, too: nobody knows yet who they are. Here all are known
+    #: objects above this number may be captured, too: they are newer than the dictionary. Here none is
     newest: int = OBJECT_MAX
 
     def __init__(self, versions: Iterable[TableVersion] = ()) -> None:
-        #: another after each change of what is captured: of objects, not of columns
+        #: increases with each change of the captured objects (not of columns)
         self.revision = 0
-        #: (container, object) → its versions' first SCNs, and the versions, both rising
+        #: (container, object) → the first SCNs of its versions, and the versions, both ascending
         self._by_object: dict[tuple[int, int], tuple[list[int], list[TableVersion]]] = {}
         self._versions: list[TableVersion] = []
         for version in versions:
             self.add(version)
 
     def add(self, version: TableVersion) -> None:
-        """From its SCN on; one with the same object and SCN takes the place of the one before."""
+        """Add a version from its SCN on. It replaces a version with the same object and SCN."""
         refuse_unsupported(version)
         same = (version.container, version.object_id, version.from_scn)
         self._versions = [v for v in self._versions if (v.container, v.object_id, v.from_scn) != same]
@@ -176,18 +176,18 @@ class Dictionary:
         return found
 
     def is_foreign(self, container: int, object_id: int, scn: int) -> bool:
-        """Is this object known not to be captured? One that nobody knows is an error, not a stranger."""
+        """Whether this object is known not to be captured. Here False: an unknown object is an error in `table`."""
         return False
 
     def span(self, container: int, object_id: int, scn: int) -> tuple[TableVersion, int, int]:
-        """The version, and the SCNs from which and before which it holds."""
+        """The version, and the SCNs from which (included) and up to which (excluded) it is valid."""
         version = self.table(container, object_id, scn)
         scns, _ = self._by_object[(container, object_id)]
         at = bisect_right(scns, scn)
         return version, scns[at - 1], scns[at] if at < len(scns) else 1 << 64
 
     def objects(self) -> dict[int, frozenset[int]]:
-        """What is captured: the objects of each container."""
+        """The captured objects of each container."""
         found: dict[int, set[int]] = {}
         for container, object_id in self._by_object:
             found.setdefault(container, set()).add(object_id)
@@ -208,7 +208,7 @@ class Dictionary:
 
 
 def with_options(version: TableVersion, as_text: frozenset[str], replace_bad: frozenset[str]) -> TableVersion:
-    """With what the operator wants of single columns: `owner.table.column`."""
+    """The version with the config's settings for single columns: `owner.table.column`."""
     columns = tuple(
         replace(
             c,

@@ -1,4 +1,4 @@
-"""The dictionary as JSON: in a file of the operator's, and as it is kept in Kafka."""
+"""The dictionary as JSON: in a file, and as it is stored in Kafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMAT = 1
 
 _COLUMN_FIELDS = {f.name: f for f in fields(OracleColumn)}
 _TABLE_FIELDS = {f.name: f for f in fields(TableVersion) if f.name not in ("source", "schema")}
-#: what JSON has for a field, by how the dataclass writes it
+#: the annotation of a dataclass field → the Python types of its JSON value
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
@@ -36,13 +36,13 @@ def from_json(source: str, raw: Any, where: str = "the dictionary") -> Dictionar
     if not isinstance(raw, dict) or not isinstance(raw.get("tables"), list):
         raise _bad(source, where, "it is not a JSON object with `format` and `tables`")
     if raw.get("format") != FORMAT:
-        raise _bad(source, where, f"it has format {raw.get('format')!r}, this is made for format {FORMAT}")
+        raise _bad(source, where, f"it has format {raw.get('format')!r}, this version supports format {FORMAT}")
     tables = [table_from_json(source, one, f"{where}, table {n}") for n, one in enumerate(raw["tables"], 1)]
     return Dictionary(tables)
 
 
 def save(dictionary: Dictionary, path: Path) -> None:
-    """Whole or not at all."""
+    """Write the file atomically."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text(json.dumps(to_json(dictionary), indent=1) + "\n")
     partial.replace(path)
@@ -105,7 +105,7 @@ def _checked(source: str, raw: Any, known: dict[str, Any], where: str) -> dict[s
     if not isinstance(raw, dict):
         raise _bad(source, where, "it is not a JSON object")
     if unknown := sorted(set(raw) - set(known)):
-        raise _bad(source, where, f"it has fields that are not known: {', '.join(unknown)}")
+        raise _bad(source, where, f"it has unknown fields: {', '.join(unknown)}")
     for name, described in known.items():
         if name not in raw:
             if described.default is MISSING:
@@ -126,5 +126,5 @@ def _bad(source: str, where: str, what: str) -> ConfigError:
     return ConfigError(
         f"{where}: {what}",
         source=source,
-        hint="make it anew from the database, or mend it by hand",
+        hint="create it again from the database, or fix it by hand",
     )

@@ -1,6 +1,6 @@
-"""The dictionary of a live database: remembered in Kafka, and after DDL read again.
+"""The dictionary of a live database: stored in Kafka, and read again after DDL.
 
-What a table is from a DDL on is asked for as of that DDL's commit, and holds for all commits above it.
+A table's definition after DDL is read as of that DDL's commit, and is valid for all commits above it.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ _PREFIX = "dictionary/"
 _NEWEST = f"{_PREFIX}newest"
 _Object = tuple[int, int]
 Check = Callable[[TableVersion], None]
-#: so often the objects of all names are compared with the database's
+#: interval between comparisons of all names' objects with the database
 VERIFY_SECONDS = 60.0
 #: above every SCN
 NEWEST = (1 << 64) - 1
 
 
 class Live(Protocol):
-    """What is asked of the database."""
+    """The queries of the database's dictionary."""
 
     def read(self, scn: int, only: str = "") -> list[TableVersion]:
-        """The table `OWNER.TABLE` as it was at this SCN; none if it was not there."""
+        """The table `OWNER.TABLE` as of this SCN; empty if it did not exist."""
         ...
 
     @property
     def owners(self) -> Sequence[str]:
-        """Whose tables are captured."""
+        """The owners of captured tables."""
         ...
 
     def wants(self, owner: str, table: str) -> bool:
-        """Is it captured?"""
+        """Whether the table is captured."""
         ...
 
     def name_of(self, object_id: int, scn: int) -> str | None:
-        """`OWNER.TABLE` of an object that is a captured table, or a partition of one; None of any other."""
+        """`OWNER.TABLE` of a captured table or partition with this object; None for any other object."""
         ...
 
     def name_of_data(self, data_object: int, scn: int) -> str | None:
-        """`OWNER.TABLE` of the captured table whose rows are in this data object; None: it is no such one's."""
+        """`OWNER.TABLE` of the captured table whose rows are in this data object; None for any other data object."""
         ...
 
     def identities(self) -> tuple[int, dict[str, int]]:
-        """The current SCN, and the object that each captured table's name had then."""
+        """The current SCN, and the object of each captured table's name at that SCN."""
         ...
 
     def newest_object(self) -> int:
@@ -62,22 +62,22 @@ class FollowedDictionary(Dictionary):
     def __init__(
         self, versions: Iterable[TableVersion], live: Live, newest: int, check: Check = lambda _: None
     ) -> None:
-        """`check` refuses a table that cannot be captured: asked of each that joins later, or was altered."""
+        """`check` raises if a table cannot be captured; it is called for each table that is new or was altered."""
         self._check = check
-        #: objects above this number are younger than the dictionary: rows of all of them are taken, and who they are
-        #: is asked when they have committed. So no partition and no table is too young to be captured
+        #: Objects above this number are newer than the dictionary: rows of all of them are read, and their tables are
+        #: queried at the commit. So new tables and partitions are captured from their first row on.
         self.newest = newest
         self._foreign: set[_Object] = set()
-        #: data objects that were asked for since the last DDL → the table, or None
+        #: data objects that were queried since the last DDL → the table, or None
         self._data: dict[int, str | None] = {}
         #: objects with DDL → the SCN of its record
         self._altered: dict[_Object, int] = {}
-        #: objects that have no captured name any more → the SCN above which that is so
+        #: objects that no longer have a captured name → the SCN above which that holds
         self._gone: dict[_Object, int] = {}
-        #: objects of which something is to be remembered
+        #: objects with changes that are not in a note yet
         self._new: set[_Object] = set()
         self._live = live
-        #: what the database said that its names are, and at which SCN: looked at once that was read
+        #: the last result of `identities`: it is compared when the log has been read to its SCN
         self._expected: tuple[int, dict[str, int]] | None = None
         self._verified_at = -VERIFY_SECONDS
         super().__init__(versions)
@@ -95,7 +95,7 @@ class FollowedDictionary(Dictionary):
         return found
 
     def _recall(self, source: str, name: str, raw: Any) -> None:
-        where = f"the remembered {name}"
+        where = f"the saved {name}"
         versions = [table_from_json(source, one, where) for one in raw["versions"]]
         for version in versions:
             self.add(version)
@@ -110,7 +110,7 @@ class FollowedDictionary(Dictionary):
         self._new.add((version.container, version.object_id))
 
     def notes(self) -> dict[str, bytes]:
-        """What is to be remembered and was not yet."""
+        """The notes with all changes since the last call."""
         found = {_NEWEST: str(self.newest).encode()} if self._new else {}
         for object_ in sorted(self._new):
             versions = [v for v in self if (v.container, v.object_id) == object_]
@@ -127,7 +127,7 @@ class FollowedDictionary(Dictionary):
     # -- DDL
 
     def names(self, container: int, object_id: int, statement: Ddl) -> set[str]:
-        """The captured tables that a statement can be about; none: it is about others."""
+        """The captured tables that a statement may affect; empty: it affects none."""
         known = self.find(container, object_id, NEWEST)
         if known is not None and (container, known.object_id) in self._gone:
             known = None
@@ -139,18 +139,18 @@ class FollowedDictionary(Dictionary):
         return named | captured_names(statement.tables, self._live.owners, self._live.wants)
 
     def after(self, container: int, object_id: int, statement: Ddl, scn: int) -> Followed:
-        """A statement has committed at `scn`: what the tables that it is about are above that."""
+        """Read the affected tables again after a statement that committed at `scn`."""
         self._foreign.discard((container, object_id))
         self._data.clear()
         is_known = self.find(container, object_id, scn) is not None or not statement.tables
         if not is_known and statement.effect in (Effect.EMPTIED, Effect.RENAMED):
-            # of an object that nobody knows here no change was published
+            # no change was published for an object that is not in the dictionary
             statement = statement._replace(effect=Effect.ROWS)
         before = {version.full_name: version for version in self.current()}
         after = {name: self._read(scn, name) for name in sorted(self.names(container, object_id, statement))}
         stale, joined = {}, set()
         for name, found in after.items():
-            # first those that lost their name: another may have it now
+            # first the tables that lost their name: another object may have it now
             if not found and name in before:
                 self._leave((before[name].container, before[name].object_id), scn)
         for name, found in after.items():
@@ -170,7 +170,7 @@ class FollowedDictionary(Dictionary):
         return Followed(stale, joined, tuple(found[0] for found in after.values() if found))
 
     def loaded(self, container: int, data_object: int, scn: int) -> str | None:
-        """The captured table that blocks were loaded into; None: another, or one that a statement is still building."""
+        """The captured table that blocks were loaded into; None: another one, or one that is still being created."""
         for version in self.current():
             if version.container == container and data_object in (version.data_object_ids or version.object_ids):
                 return version.full_name
@@ -185,10 +185,10 @@ class FollowedDictionary(Dictionary):
         return found
 
     def verify(self, scn: int) -> Followed | None:
-        """All threads are read up to `scn`: do the names have the objects that they had in the database by then?
+        """All threads are read up to `scn`: compare the objects of all names with the database's at that SCN.
 
-        Every statement that gives a name another object should be in the log. Should one not be (or not be understood),
-        then this finds it, a little later.
+        Every statement that gives a name another object should be in the log. If one is not, or was not understood, it
+        is detected here, with a delay of about `VERIFY_SECONDS`.
         """
         if self._expected is None:
             if time.monotonic() - self._verified_at >= VERIFY_SECONDS:
@@ -223,7 +223,7 @@ class FollowedDictionary(Dictionary):
         if self.find(container, object_id, scn) is None:
             name = self._live.name_of(object_id, scn)
             for version in self._read(scn, name) if name is not None else ():
-                # what the table was before holds for the objects that it had before
+                # the version before is still valid for the table's other objects
                 self._gone.pop((version.container, version.object_id), None)
                 self.add(version.since(scn))
             if self.find(container, object_id, scn) is None:
@@ -237,7 +237,7 @@ class FollowedDictionary(Dictionary):
         since = self._altered.get(table)
         if since is not None and scn > since:
             for version in self._read(scn, known.full_name):
-                # it holds from the DDL on: a table's changes end before its DDL begins
+                # it is valid from the DDL on: DDL waits for the end of all changes of its table
                 self.add(version.since(since + 1))
             del self._altered[table]
             self._new.add(table)

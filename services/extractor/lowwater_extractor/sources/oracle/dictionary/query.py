@@ -1,7 +1,7 @@
-"""The dictionary by SQL: tables, columns, keys, log groups and partitions, as they were at an SCN.
+"""Reads the dictionary by SQL: tables, columns, keys, log groups and partitions, as of an SCN.
 
-It is read from the SYS tables and not from the DBA_ views: only tables can be asked AS OF an SCN, and only they have
-the numbers by which the log knows columns (SEGCOL#).
+It is read from the SYS tables and not from the DBA_ views: only tables can be queried AS OF an SCN, and only they have
+the column numbers that are in the log (SEGCOL#).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lowwater_extractor.sources.oracle.dictionary.dictionary import (
 from lowwater_extractor.sources.oracle.types import NATIONAL_FORM, OracleColumn, OracleType
 
 SQL_SCN = "SELECT CURRENT_SCN FROM V$DATABASE"
-#: what must be granted for this: SELECT and FLASHBACK on each
+#: required privileges: SELECT and FLASHBACK on each
 SYS_TABLES = ("OBJ$", "TAB$", "COL$", "ECOL$", "CON$", "CDEF$", "CCOL$")
 
 SQL_OWNERS = "SELECT USERNAME, USER_ID FROM DBA_USERS"
@@ -31,7 +31,7 @@ SQL_CHARSETS = """
 SELECT PARAMETER, VALUE FROM NLS_DATABASE_PARAMETERS
 WHERE PARAMETER IN ('NLS_CHARACTERSET', 'NLS_NCHAR_CHARACTERSET')"""
 SQL_ZONE = "SELECT DBTIMEZONE FROM DUAL"
-#: 2 table, 19 partition, 34 subpartition; not those in the recycle bin
+#: 2 table, 19 partition, 34 subpartition; without those in the recycle bin
 SQL_OBJECTS = """
 SELECT o.NAME, o.OBJ#, o.DATAOBJ#, o.TYPE# FROM SYS.OBJ$ AS OF SCN :scn o
 WHERE o.OWNER# = :owner AND o.TYPE# IN (2, 19, 34) AND o.REMOTEOWNER IS NULL AND o.LINKNAME IS NULL
@@ -44,7 +44,7 @@ SELECT c.OBJ#, c.NAME, c.INTCOL#, c.SEGCOL#, c.TYPE#, c.LENGTH, c.PRECISION#, c.
        c.CHARSETFORM, c.COL#
 FROM SYS.COL$ AS OF SCN :scn c JOIN SYS.OBJ$ AS OF SCN :scn o ON o.OBJ# = c.OBJ#
 WHERE o.OWNER# = :owner AND o.TYPE# = 2 ORDER BY c.OBJ#, DECODE(c.COL#, 0, c.INTCOL#, c.COL#), c.INTCOL#"""
-#: a BLOB: at most 2000 bytes of it can be a RAW in SQL
+#: a BLOB: in SQL a RAW can have at most 2000 bytes of it
 SQL_DEFAULTS = """
 SELECT e.TABOBJ#, e.COLNUM, DBMS_LOB.SUBSTR(e.BINARYDEFVAL, 2000, 1), DBMS_LOB.GETLENGTH(e.BINARYDEFVAL), e.GUARD_ID
 FROM SYS.ECOL$ AS OF SCN :scn e JOIN SYS.OBJ$ AS OF SCN :scn o ON o.OBJ# = e.TABOBJ# WHERE o.OWNER# = :owner"""
@@ -61,7 +61,7 @@ ORDER BY d.OBJ#, d.TYPE#, d.CON#, k.POS#"""
 SQL_NAME = """
 SELECT u.USERNAME, o.NAME FROM SYS.OBJ$ AS OF SCN :scn o JOIN DBA_USERS u ON u.USER_ID = o.OWNER#
 WHERE o.OBJ# = :object_id AND o.TYPE# IN (2, 19, 34) AND BITAND(o.FLAGS, 128) = 0"""
-#: only committed: a segment that a statement is still building belongs to nobody yet
+#: only committed segments: one that a statement is still creating has no row here yet
 SQL_DATA_NAME = """
 SELECT u.USERNAME, o.NAME FROM SYS.OBJ$ AS OF SCN :scn o JOIN DBA_USERS u ON u.USER_ID = o.OWNER#
 WHERE o.DATAOBJ# = :data_object AND o.TYPE# IN (2, 19, 34) AND BITAND(o.FLAGS, 128) = 0"""
@@ -74,7 +74,7 @@ SQL_UNLOGGED = """
 SELECT TABLE_NAME FROM DBA_TABLES WHERE OWNER = :owner AND LOGGING = 'NO'
 UNION SELECT TABLE_NAME FROM DBA_TAB_PARTITIONS WHERE TABLE_OWNER = :owner AND LOGGING = 'NO'
 UNION SELECT TABLE_NAME FROM DBA_TAB_SUBPARTITIONS WHERE TABLE_OWNER = :owner AND LOGGING = 'NO'"""
-#: SecureFiles whose bytes in the log mean nothing here
+#: SecureFiles whose bytes in the log cannot be decoded
 SQL_HIDDEN_LOBS = """
 SELECT TABLE_NAME, COLUMN_NAME, ENCRYPT, COMPRESSION, DEDUPLICATION FROM DBA_LOBS
 WHERE OWNER = :owner AND (ENCRYPT = 'YES' OR COMPRESSION IN ('LOW', 'MEDIUM', 'HIGH') OR DEDUPLICATION = 'LOB')"""
@@ -99,7 +99,7 @@ _DEFERRABLE = 0x1
 
 
 class Environment(NamedTuple):
-    """What holds for all columns of a container."""
+    """Settings of all columns of a container."""
 
     charset: str
     national_charset: str
@@ -112,7 +112,7 @@ class _Key(NamedTuple):
 
 
 class SqlDictionary:
-    """Over a connection whose session is in the captured container."""
+    """The dictionary of a database. `database` is a session in the captured container."""
 
     def __init__(self, database: Database, config: OracleConfig, source: str, container: int = 0) -> None:
         self._database = database
@@ -137,7 +137,7 @@ class SqlDictionary:
         return self._config.wants(owner, table)
 
     def read(self, scn: int, only: str = "") -> list[TableVersion]:
-        """All captured tables as they were at `scn`, or the one that is named `OWNER.TABLE`."""
+        """All captured tables as of `scn`, or only the table `OWNER.TABLE`."""
         numbers = {name: int(number) for name, number in self._database.ask(SQL_OWNERS)}
         owners = [only.partition(".")[0]] if only else self._config.owners
         missing = [owner for owner in owners if owner not in numbers]
@@ -156,21 +156,21 @@ class SqlDictionary:
         return found
 
     def name_of(self, object_id: int, scn: int) -> str | None:
-        """`OWNER.TABLE` of an object that is a captured table, or a partition of one; None of any other."""
+        """`OWNER.TABLE` of a captured table or partition with this object; None for any other object."""
         for owner, name in self._database.ask(SQL_NAME, object_id=object_id, scn=scn):
             if self._config.wants(owner, name):
                 return f"{owner}.{name}"
         return None
 
     def name_of_data(self, data_object: int, scn: int) -> str | None:
-        """`OWNER.TABLE` of the captured table whose rows are in this data object; None: it is no such one's."""
+        """`OWNER.TABLE` of the captured table whose rows are in this data object; None for any other data object."""
         for owner, name in self._database.ask(SQL_DATA_NAME, data_object=data_object, scn=scn):
             if self._config.wants(owner, name):
                 return f"{owner}.{name}"
         return None
 
     def identities(self) -> tuple[int, dict[str, int]]:
-        """The current SCN, and the object that each captured table's name had then."""
+        """The current SCN, and the object of each captured table's name at that SCN."""
         ((scn,),) = self._database.ask(SQL_SCN)
         numbers = {name: int(number) for name, number in self._database.ask(SQL_OWNERS)}
         found: dict[str, int] = {}
@@ -252,7 +252,7 @@ class SqlDictionary:
         for o, constraint, kind, name, enabled, defer, column in self._ask(SQL_CONSTRAINTS, number, scn):
             kind, o = int(kind), int(o)
             if kind in (2, 3):
-                # one that is checked only at the commit does not tell rows apart before it
+                # a deferrable constraint does not identify rows before the commit
                 if enabled is not None and not int(defer or 0) & _DEFERRABLE and column is not None:
                     columns.setdefault((o, kind, int(constraint)), []).append(int(column))
                 continue
@@ -320,7 +320,7 @@ class _Column:
         binary, length, guard = default if default is not None else (None, 0, None)
         if binary is not None and length > len(binary):
             raise StartRefusedError(
-                f"{where}.{self.name}: its default has {length} bytes, more than can be asked for",
+                f"{where}.{self.name}: its default has {length} bytes, more than can be queried",
                 source=source,
                 hint="take the column out of capture (columns.drop)",
             )
@@ -346,13 +346,13 @@ class _Column:
         return self
 
     def _is_hidden(self) -> bool:
-        """The system's own, or set unused. One that its owner made invisible is not."""
+        """Whether the column is system-generated or set unused. A column that is only INVISIBLE is not hidden."""
         is_system = self.properties & _HIDDEN and self.properties & _GENERATED
         return bool(is_system or self.properties & (_UNUSED | _GUARD))
 
 
 def _is_ordinary(properties: int | None) -> bool:
-    """Not temporary, not the storage of another table."""
+    """Whether the table is neither temporary nor the storage of another table."""
     return properties is not None and not properties & (_OVERFLOW | _NESTED | _TEMPORARY)
 
 
@@ -366,7 +366,7 @@ def _why_lob(found: list[Any] | None) -> str:
 
 
 def _key(columns: list[_Column], keys: list[_Key]) -> tuple[str, ...]:
-    """The primary key, or a unique one of columns that are never null; none of hidden or virtual columns."""
+    """The primary key, or a unique key of columns that are never null, without hidden or virtual columns."""
     by_number = {column.internal: column for column in columns}
     for key in sorted(keys, key=lambda each: not each.is_primary):
         found = [by_number.get(number) for number in key.columns]

@@ -1,1 +1,1 @@
-"""Rows out of redo records: pairs, values, LOBs."""
+"""Decodes rows in redo records: pairs, values, LOBs."""

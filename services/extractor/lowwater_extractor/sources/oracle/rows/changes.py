@@ -1,10 +1,10 @@
-"""From captured pairs to frames: what a transaction hands over, made when it is asked for.
+"""Converts captured pairs to frames, when a transaction's changes are iterated.
 
-Nothing is decoded before its transaction has committed, so what is rolled back costs little, and a large transaction
-is held as the log's own bytes.
+Rows are decoded only after their transaction has committed, so a rollback costs little, and a large transaction is
+buffered as bytes of the log.
 
-A transaction has one version of each table, that of its commit: a table is locked by its changes until then, and DDL
-waits for that.
+A transaction uses one version of each table, that of its commit: its changes lock the table until then, and DDL waits
+for the lock.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ from lowwater_extractor.sources.oracle.rows.row_decoder import OUT_OF_LINE, Tabl
 from lowwater_extractor.sources.oracle.rows.row_decoder_fast import Quicks, quicks
 from lowwater_extractor.sources.oracle.rows.values import ERRORS
 
-#: the newest version of each table
+#: an SCN above all others: selects the newest version of each table
 NEWEST = (1 << 64) - 1
 
 #: the kind of statement in a DDL's record
 TRUNCATE_TABLE = 85
-#: the field of a DDL's record that has its text, from 0
+#: index of the field with the text in a DDL's record, from 0
 _DDL_TEXT = 7
 
 
 class Follows(Protocol):
-    """A dictionary that learns what DDL makes of its tables."""
+    """A dictionary that is updated after DDL."""
 
     def names(self, container: int, object_id: int, statement: Ddl) -> set[str]:
-        """The captured tables that a statement can be about; none: it is about others."""
+        """The captured tables that a statement may affect; empty: it affects none."""
         ...
 
     def after(self, container: int, object_id: int, statement: Ddl, scn: int) -> Followed:
-        """It has committed at `scn`: what they are above that."""
+        """Read the affected tables again after a statement that committed at `scn`."""
         ...
 
     def loaded(self, container: int, data_object: int, scn: int) -> str | None:
-        """The captured table that blocks were loaded into; None: another."""
+        """The captured table that blocks were loaded into; None: another table."""
         ...
 
     def verify(self, scn: int) -> Followed | None:
-        """All is read up to `scn`: are the tables what the database says that they are?"""
+        """All threads are read up to `scn`: the tables that differ from the database's; None: no table does."""
         ...
 
 
 @dataclass(slots=True)
 class _Way:
-    """How the changes of one object become frames, from one SCN on and before another."""
+    """How changes of one object are converted to frames, from SCN `low` (included) to `high` (excluded)."""
 
     low: int
     high: int
@@ -77,7 +77,7 @@ class _Way:
         return self.encoder.header, self.encoder.body(change.op, before, after, ts_us, unchanged)
 
     def _fetched(self, change: RowChange, after: list[Any], unchanged: list[str], scn: int) -> list[str]:
-        """What the row still lacks once the LOBs that lie elsewhere were asked for, if they are."""
+        """Read LOBs outside of the row, if configured, into `after`; return the columns that are still unchanged."""
         version, lacking = self.rows.version, self.rows.lacking(change, unchanged)
         elsewhere = [name for name, why in lacking.items() if why == OUT_OF_LINE]
         if elsewhere and self.lobs is not None and self.lobs.fill(version, elsewhere, after, scn):
@@ -89,7 +89,7 @@ class _Way:
 
 
 class FrameMaker:
-    """Knows for each object how its pairs become frames."""
+    """Converts pairs to frames, by object and table version."""
 
     def __init__(
         self,
@@ -99,21 +99,23 @@ class FrameMaker:
         follows: Follows | None = None,
         lobs: LobFetch | None = None,
     ) -> None:
-        """`follows`: None: DDL but TRUNCATE stops the source. `lobs`: None: LOBs outside of rows are `unchanged`."""
+        """Without `follows`, DDL other than TRUNCATE stops the source. Without `lobs`, LOBs outside of rows are
+        `unchanged`.
+        """
         self._source = source
         self._lobs = lobs
         self._dictionary = dictionary
         self._encoders = encoders
         self._follows = follows
-        #: object and container, as the pair has them → the version that was used last
+        #: object and container, as bytes of the pair → the version that was used last
         self._ways: dict[bytes, _Way] = {}
         self._made: dict[TableVersion, tuple[TableRows, TableEncoder, Quicks]] = {}
-        #: each table's last version that a change came for
+        #: each table's last version that had a change
         self.seen: dict[str, TableSchema] = SeenVersions()
         self._seen_since: dict[str, int] = {}
 
     def frames(self, rows: Iterable[bytes], ts_us: int, scn: int = NEWEST) -> Iterator[Frame]:
-        """Of one transaction, in the order of its changes; `scn` is that of its commit."""
+        """The frames of one transaction, in the order of its changes; `scn` is that of its commit."""
         ways, joiner = self._ways, Joiner()
         is_idle = True
         for d in rows:
@@ -122,13 +124,13 @@ class FrameMaker:
                 way = self._learn(d, scn)
                 if way is None:
                     continue
-            # where the row change begins; without one this is the undo, which is no row operation
+            # position of the row change; without one this is the undo, which is not a row operation
             p = 8 + 4 * (d[6] | d[7] << 8)
             if is_idle and not d[4] and (quick := way.quick.get(d[p + 1])) is not None:
                 try:
                     frame = quick(d, p, ts_us)
                 except ERRORS:
-                    # the plain way explains it
+                    # the slow path reports the error
                     frame = None
                 if frame is not None:
                     if type(frame) is tuple:
@@ -161,7 +163,7 @@ class FrameMaker:
         return error
 
     def is_foreign(self, d: bytes, scn: int) -> bool:
-        """Is the row one of a table that is not captured? Its object is younger than the dictionary."""
+        """Whether the row is of a table that is not captured: possible if its object is newer than the dictionary."""
         return self._dictionary.is_foreign(_container(d), int.from_bytes(d[:4], "little"), scn)
 
     def _learn(self, d: bytes, scn: int) -> _Way | None:
@@ -179,7 +181,9 @@ class FrameMaker:
         return way
 
     def altered(self, scn: int, data: bytes) -> tuple[bool, bool]:
-        """DDL that is not committed yet. Is it a change of its object, which leaves no rows; is it to be followed?"""
+        """For DDL that is not committed yet: whether it is a change that empties or renames its object, and whether the
+        affected tables must be read again at the commit.
+        """
         container, object_id, statement = _statement(data)
         if statement is None:
             return False, False
@@ -189,7 +193,7 @@ class FrameMaker:
             return is_change, bool(self._follows.names(container, object_id, statement))
         if known is not None and (not is_change or statement.cascades or not _is_truncate(data, statement)):
             raise LogUnknownError(
-                f"{known.full_name} was altered ({statement.verb}), and the dictionary does not follow",
+                f"{known.full_name} was altered ({statement.verb}), and the dictionary is a fixed file",
                 source=self._source,
                 position=f"SCN {scn}",
                 hint="give a dictionary that has the table as it is from this SCN on",
@@ -197,7 +201,7 @@ class FrameMaker:
         return is_change, False
 
     def followed(self, scn: int, data: bytes) -> Followed:
-        """DDL that has committed at `scn`."""
+        """Process DDL that has committed at `scn`."""
         container, object_id, statement = _statement(data)
         assert self._follows is not None
         assert statement is not None
@@ -207,7 +211,7 @@ class FrameMaker:
         return found
 
     def verify(self, scn: int) -> Followed | None:
-        """All threads are read up to `scn`: tables that are others by then than the log has told; None: all is well."""
+        """All threads are read up to `scn`: the tables that differ from the database's; None: no table does."""
         found = None if self._follows is None else self._follows.verify(scn)
         if found is not None:
             self.forget()
@@ -216,44 +220,44 @@ class FrameMaker:
 
     def _learn_all(self, found: Followed, scn: int) -> None:
         for version in found.versions:
-            # also where no change comes: rows have a column's default without being written
+            # even without a change: rows get a new column's default without being logged
             self._see(self._encoders.versioned(version.schema), scn + 1)
 
     def _see(self, table: TableSchema, since: int) -> None:
-        """Transactions are framed after the DDL behind them was followed: an older version does not come back."""
+        """Frames may be made after a later DDL was processed: an older version does not replace a newer one."""
         if since >= self._seen_since.get(table.full_name, 0):
             self._seen_since[table.full_name] = since
             self.seen[table.full_name] = table
 
     def loaded(self, scn: int, data: bytes) -> str | None:
-        """The captured table that blocks were loaded into; None: another."""
+        """The captured table that blocks were loaded into; None: another table."""
         assert self._follows is not None
         return self._follows.loaded(_container(data), int.from_bytes(data[:4], "little"), scn)
 
     def forget(self) -> None:
-        """The dictionary has changed: versions end where they did not before."""
+        """Clear the cache of versions after a change of the dictionary: their SCN ranges may have changed."""
         self._ways.clear()
 
 
 def _container(d: bytes) -> int:
-    """Of the first vector."""
+    """The container of the first vector."""
     return int.from_bytes(d[32:34], "little" if order_of(d) == "<" else "big")
 
 
 def _is_truncate(d: bytes, statement: Ddl) -> bool:
-    """Of the table: by its text, or by the number of its kind."""
+    """Whether it is TRUNCATE, by its text or by the kind of statement."""
     return statement.verb.startswith("TRUNCATE") or _ddl_numbers(d)[0] == TRUNCATE_TABLE
 
 
 def _ddl_numbers(d: bytes) -> tuple[int, int]:
-    """The kind of statement, and in how many parts its text comes."""
+    """The kind of statement, and the number of records with its text."""
     first = fields(d, HEAD.size, order_of(d))[0] if is_ddl(d) else b""
     order: Any = "little" if order_of(d) == "<" else "big"
     return int.from_bytes(first[12:14], order), int.from_bytes(first[20:22], order)
 
 
 def _statement(d: bytes) -> tuple[int, int, Ddl | None]:
-    """Container, object and what the statement is; None: it can touch no rows."""
+    """Container, object and the parsed statement; None: it cannot change rows."""
     found = fields(d, HEAD.size, order_of(d)) if is_ddl(d) else []
     text = found[_DDL_TEXT].rstrip(b"\0").decode("utf-8", "surrogateescape") if len(found) > _DDL_TEXT else ""
     container, object_id = _container(d), int.from_bytes(d[:4], "little")
@@ -262,14 +266,14 @@ def _statement(d: bytes) -> tuple[int, int, Ddl | None]:
         return container, object_id, Ddl(Effect.EMPTIED, "TRUNCATE TABLE")
     statement = ddl.parse(text)
     if parts > 1 and (statement is None or statement.effect is Effect.NONE):
-        # the text goes on in other records: what it does to rows may be said there
+        # the text continues in other records, which may contain the clause that changes rows
         verb = statement.verb if statement is not None else "a long statement"
         statement = Ddl(Effect.ROWS, verb, statement.tables if statement is not None else ())
     return container, object_id, statement
 
 
 class Changes:
-    """A transaction's frames; each iteration makes them anew."""
+    """A transaction's frames; each iteration creates them again."""
 
     __slots__ = ("_maker", "_rows", "_scn", "_ts_us")
 

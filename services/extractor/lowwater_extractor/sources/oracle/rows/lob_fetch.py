@@ -1,7 +1,7 @@
-"""LOBs that the log does not carry, asked of the database as of the commit's SCN: `lob_fetch: at_commit`.
+"""Reads LOBs that are not in the log from the database, as of the commit's SCN: `lob_fetch: at_commit`.
 
-The value is the one that the transaction left behind. What a later transaction did is not in it, and what this one did
-in between is not either: all changes of a row in one transaction get the same value.
+The value is that at the end of the transaction, without changes of later transactions. Intermediate values are not
+available: all changes of a row in one transaction get the same value.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _BOUND = frozenset({ColumnKind.INT32, ColumnKind.INT64, ColumnKind.DECIMAL, Colu
 
 
 class LobFetch:
-    """Over a connection whose session is in the captured container."""
+    """Reads LOBs. `database` is a session in the captured container."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def fill(self, table: TableVersion, columns: Sequence[str], row: list[Any], scn: int) -> bool:
-        """Put the values of the row with this one's key into it.
+        """Read `columns` of the row with the same key into `row`.
 
-        False: it was gone by the commit, or its key cannot be asked for.
+        False: the row did not exist at the commit, or its key cannot be used in a query.
         """
         places = {column.name: place for place, column in enumerate(table.schema.columns)}
         kinds = [table.schema.columns[places[name]].type.kind for name in table.key]
@@ -44,5 +44,5 @@ class LobFetch:
 
 
 def _bound(value: Any, kind: ColumnKind) -> Any:
-    """Text of the log may still be UTF-8."""
+    """The value for a bind variable. Text may still be UTF-8 bytes of the log."""
     return value.decode() if kind is ColumnKind.STRING and isinstance(value, bytes) else value

@@ -1,11 +1,11 @@
-"""LOB locators in rows, and the values that are stored right in them.
+"""LOB locators in rows, and the values that are stored inside of them.
 
-A locator has 20 bytes; where the LOB is kept in its row an inode follows, and a short value lies in that. All numbers
+A locator has 20 bytes; if the LOB is stored in its row an inode follows, which can contain a short value. All numbers
 are big endian in every database.
 
 | at | |
 |---|---|
-| 0 | u16 length of what may follow, u16 version |
+| 0 | u16 length of the following bytes, u16 version |
 | 4, 5 | kind (1 BLOB, 2 CLOB, 3 NCLOB); 0x04: the inode is in the row |
 | 6, 7 | 0x80: text as UTF-16, because the character set has no fixed width; 0x40: that little endian |
 | 10 | the LOB's id, 10 bytes |
@@ -13,7 +13,7 @@ are big endian in every database.
 | 22 | u16 flags: 0x0400 in pages, 0x0100 a BasicFile's value, 0x0800 a SecureFile's value |
 | | BasicFile: u32 0, u16 length of the value, 6 bytes; the value at 36 |
 | | SecureFile: u16 length from 26 on; u8@26 low two bits: bytes of the length at 28, less one; u8@27 low four bits: \
-bytes of the version behind it, less one; then the value |
+bytes of the version after it, less one; then the value |
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _bad(raw: bytes) -> CodecError:
 
 
 def value_in(raw: bytes) -> bytes | None:
-    """The bytes of the value, if the locator holds it; None if it lies elsewhere."""
+    """The bytes of the value, if the locator contains it; None if it is stored outside of the row."""
     if len(raw) < LOCATOR_BYTES:
         raise _bad(raw)
     if not raw[5] & _HAS_INODE:
@@ -72,7 +72,7 @@ def _secure(raw: bytes, flags: int) -> bytes | None:
 
 
 def text_codec(raw: bytes) -> str | None:
-    """What a CLOB's bytes are encoded in; None: its column's character set."""
+    """The codec of a CLOB's bytes; None: its column's character set."""
     if not raw[6] & _WIDE:
         return None
     return "utf-16-le" if raw[7] & _LITTLE else "utf-16-be"
@@ -84,7 +84,7 @@ def _locator(flags: int, *, is_text: bool, number: int) -> bytes:
 
 
 def inline_locator(value: bytes, *, is_text: bool, number: int = 1 << 32) -> bytes:
-    """A SecureFile LOB with its value."""
+    """The locator of a SecureFile LOB with its value."""
     wide = len(value) > 0xFF
     rest = bytes([wide, 0]) + len(value).to_bytes(1 + wide) + b"\x01" + value
     inode = b"\x48\x90" + len(rest).to_bytes(2) + rest
@@ -92,5 +92,5 @@ def inline_locator(value: bytes, *, is_text: bool, number: int = 1 << 32) -> byt
 
 
 def distant_locator(*, is_text: bool, number: int = 1 << 32) -> bytes:
-    """A LOB whose value and inode lie outside of the row."""
+    """The locator of a LOB whose value and inode are outside of the row."""
     return _locator(0x08, is_text=is_text, number=number)

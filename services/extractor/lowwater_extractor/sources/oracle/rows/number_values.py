@@ -14,13 +14,13 @@ from lowwater_extractor.sources.oracle.types import OracleColumn, number_type
 Decode = Callable[[bytes], Any]
 
 _KEPT_MAX = 65_536
-#: numbers up to six digits repeat; longer ones mostly do not, and are not worth their place
+#: numbers of up to six digits are cached; longer ones rarely repeat
 _KEPT_BYTES_MAX = 4
-_DICTIONARY = "the dictionary does not fit the log: read it again at this position (source reset)"
+_DICTIONARY = "the dictionary does not match the log: read it again at this position (source reset)"
 
 
 class Kept(dict[bytes, Any]):
-    """Bytes → value. A log repeats its values, and a look-up is a fifth of the work."""
+    """A cache: bytes → value. Values repeat in a log, and a lookup costs a fifth of decoding."""
 
     def __init__(self, decode: Decode, bytes_max: int = _KEPT_BYTES_MAX) -> None:
         super().__init__()
@@ -36,14 +36,14 @@ class Kept(dict[bytes, Any]):
         return value
 
 
-#: the bytes that digits can be; in a negative number digit 0 is 101, in a positive one it is 1
+#: the valid bytes of digits; in a negative number digit 0 is 101, in a positive one it is 1
 _POSITIVE, _NEGATIVE = bytes(range(1, 101)), bytes(range(2, 102))
-#: what the bytes of n digits are more than their value
+#: by number of digits n: the difference between the base-100 number of the bytes and the value
 _MORE = [sum(100**at for at in range(n)) for n in range(22)]
 
 
 def parts_of_number(raw: bytes) -> tuple[int, int]:
-    """(whole number, exponent of ten) that are its value."""
+    """The value as (integer, exponent of ten)."""
     first = raw[0]
     is_positive = first >= 0x80
     body = raw[1:-1] if not is_positive and raw[-1] == 102 else raw[1:]
@@ -66,7 +66,7 @@ def _is_infinite(raw: bytes) -> bool:
 
 
 def number_to_whole(raw: bytes) -> int:
-    # nearly all: above zero, and no digits behind the point
+    # fast path: a positive integer
     size = len(raw) - 1
     if size and raw[0] - 192 >= size and raw[0] != 0xFF:
         body = raw[1:]
@@ -84,7 +84,7 @@ def number_to_whole(raw: bytes) -> int:
         return value * int(10**exponent)
     whole, rest = divmod(value, int(10**-exponent))
     if rest:
-        raise CodecError("a NUMBER with a fraction, where the dictionary has whole ones", hint=_DICTIONARY)
+        raise CodecError("a NUMBER with a fraction in a column of integers", hint=_DICTIONARY)
     return whole
 
 
@@ -92,12 +92,12 @@ def number_to_decimal(raw: bytes) -> Decimal:
     if _is_infinite(raw):
         return Decimal("Infinity" if raw[0] else "-Infinity")
     value, exponent = parts_of_number(raw)
-    # by way of text: nothing is rounded to the precision of some context
+    # by way of text: it is not rounded to the precision of a decimal context
     return Decimal(f"{value}E{exponent}")
 
 
 def number_to_text(raw: bytes) -> str:
-    """All its digits, without an exponent: `0.5`, `-123.45`, `Infinity`."""
+    """All digits, without an exponent: `0.5`, `-123.45`, `Infinity`."""
     if _is_infinite(raw):
         return "Infinity" if raw[0] else "-Infinity"
     value, exponent = parts_of_number(raw)
@@ -108,7 +108,7 @@ def number_to_text(raw: bytes) -> str:
     return f"{sign}{digits[:exponent]}.{digits[exponent:].rstrip('0')}".rstrip(".")
 
 
-#: one for all columns: their values are the same
+#: caches shared by all columns
 _WHOLES = Kept(number_to_whole)
 _DECIMALS = Kept(number_to_decimal)
 _TEXTS = Kept(number_to_text)

@@ -1,6 +1,6 @@
-"""The fields of a captured pair: the undo (5.1) and the row change (11.x) behind it. Pure.
+"""The fields of a captured pair: the undo (5.1) and the row change (11.x) after it. Pure.
 
-head     object u32, flags u16 (1: big endian), u16 where the row change begins (words of 4 bytes; 0: there is none)
+head     object u32, flags u16 (1: big endian), u16 position of the row change (words of 4 bytes; 0: there is none)
 5.1      F1, F2 ktub, F3 KTB, F4 KDO, the row as it was, the supplemental group
 11.x     F1 KTB, F2 KDO, the row as it is
 """
@@ -13,17 +13,17 @@ from lowwater.errors import LogCorruptError, LogUnknownError
 from lowwater_extractor.sources.oracle.redo.codes import FLAG_BIG_ENDIAN, HEAD
 from lowwater_extractor.sources.oracle.redo.layout import VECTOR_HEAD
 
-#: flag of an undo that is one part of several: its last field goes on in the next part
+#: flag of an undo that is one part of several: its last field continues in the next part
 UNDO_SPLIT = 0x0004
 
 
 def bad(what: str) -> LogCorruptError:
-    return LogCorruptError(what, hint="report it with the log; nothing behind this was captured")
+    return LogCorruptError(what, hint="report it with the log; nothing after it was captured")
 
 
 def unknown(what: str) -> LogUnknownError:
     return LogUnknownError(
-        what, hint="report it with the log and the database's version; nothing behind it was captured"
+        what, hint="report it with the log and the database's version; nothing after it was captured"
     )
 
 
@@ -66,9 +66,9 @@ def undo_flags(undo: list[bytes], order: str) -> int:
 
 
 def join_parts(head: list[bytes], behind: list[list[bytes]], order: str) -> list[bytes]:
-    """An undo that did not fit one block: the parts come last first; only the head has the row change with it.
+    """Join an undo that did not fit into one block. The parts are logged last first; the row change is with the head.
 
-    Each part has F1 and F2 of its own. A field may be cut in two between parts.
+    Each part has its own F1 and F2. A field may be split between parts.
     """
     joined = list(head)
     is_cut = bool(undo_flags(head, order) & UNDO_SPLIT)

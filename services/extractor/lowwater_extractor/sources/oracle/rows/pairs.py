@@ -1,7 +1,7 @@
-"""One captured pair taken apart into columns. Pure.
+"""Parses one captured pair into columns. Pure.
 
-The segment columns of a piece come from the supplemental group: the row itself counts its columns from 0 in each
-piece. Values are slices of the log, not decoded; None is NULL.
+The segment columns of a row piece are known from the supplemental group: in the row itself, columns are counted from 0
+in each piece. Values are slices of the log, not decoded; None is NULL.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lowwater.errors import LogUnknownError
 from lowwater_extractor.sources.oracle.rows.pair_fields import bad, order_of, unknown
 
 IRP, DRP, LKR, URP, ORP, CFA, QMI, QMD, DSC, LMN, LLB, CMP = 2, 3, 4, 5, 6, 8, 11, 12, 14, 16, 17, 22
-#: change rows; the others lock, forward or only say more about one
+#: operations that change rows; the others lock or forward a row, or add supplemental data
 CHANGING = frozenset({IRP, DRP, URP, ORP, QMI, QMD})
 _KNOWN = CHANGING | {LKR, CFA, DSC, LMN, LLB, CMP}
 _OP, _ROW_DEPENDENCIES, _PACKED = 0x1F, 0x40, 0x80
@@ -41,21 +41,21 @@ class Image:
     values: list[Value]
     #: the flag byte of its piece
     fb: int
-    #: its first column began in the piece before; its last one goes on in the next
+    #: its first column began in the previous piece; its last column continues in the next
     begins_inside: bool = False
     ends_inside: bool = False
 
 
 @dataclass(slots=True)
 class Group:
-    """The supplemental group: what the log says more about the row."""
+    """The supplemental group: additional columns of the row in the log."""
 
     kind: int
     fb: int
-    #: segment column of the first column in the undo, in the redo
+    #: segment column of the first column in the undo and in the redo
     undo_first: int
     redo_first: int
-    #: where the row's head is: the same in all pairs of one update
+    #: position of the row's head: the same in all pairs of one update
     place: tuple[int, int] | None
     image: Image
 
@@ -65,20 +65,20 @@ class Pair:
     object_id: int
     op: int
     group: Group | None
-    #: the row as it was and as it is
+    #: the row before and after the change
     undo: Image | None = None
     redo: Image | None = None
-    #: of many rows at once
+    #: the rows of a change of many rows
     rows: list[Image] = field(default_factory=list)
 
 
 def read(data: bytes, undo: list[bytes], code: bytes, redo: list[bytes]) -> Pair:
-    """The pair that the fields say; `undo` is whole."""
+    """Parse a pair from its fields; `undo` must be joined already."""
     order = order_of(data)
     try:
         return _read(int.from_bytes(data[:4], "little"), undo, code, redo, order)
     except (error, IndexError) as cause:
-        raise bad(f"a row change ({'.'.join(map(str, code))}) that is shorter than its fields say") from cause
+        raise bad(f"a row change ({'.'.join(map(str, code))}) that is shorter than its fields") from cause
 
 
 def _read(object_id: int, undo: list[bytes], code: bytes, redo: list[bytes], order: str) -> Pair:
@@ -87,7 +87,7 @@ def _read(object_id: int, undo: list[bytes], code: bytes, redo: list[bytes], ord
     if code[0] != 11 or code[1] not in _KNOWN:
         raise unknown(f"opcode {code[0]}.{code[1]} on object {object_id}")
     if code[1] == DSC:
-        # a column is dropped from the rows of a table: of the others nothing changes, and its DDL names it stale
+        # DROP COLUMN rewrites the rows: the other columns are unchanged, and the DDL marks the table as stale
         return Pair(object_id, DSC, None)
     image, at = _image(undo, 3, order, is_undo=True)
     group = _group(undo, at, order)
@@ -97,7 +97,7 @@ def _read(object_id: int, undo: list[bytes], code: bytes, redo: list[bytes], ord
     _number(after, group.redo_first if group else 0)
     pair = Pair(object_id, op, group)
     if op in (QMI, QMD):
-        # many rows at once: those of a delete are in the undo
+        # many rows: the rows of a delete are in the undo
         rows = after if op == QMI else image
         if not isinstance(rows, list):
             raise bad(f"a change of many rows of object {object_id} that has none")
@@ -110,11 +110,11 @@ def _read(object_id: int, undo: list[bytes], code: bytes, redo: list[bytes], ord
 
 
 def _number(image: Image | list[Image] | None, first: int) -> None:
-    """Columns of a piece, from 0, become those of the segment."""
+    """Convert column numbers in a piece, from 0, to segment columns."""
     if not isinstance(image, Image) or not image.columns:
         return
     if not first:
-        # without a group: a piece that begins the row begins with column 1
+        # without a group: the first piece of a row begins with column 1
         if not image.fb & FIRST:
             raise no_group()
         first = image.columns[0] + 1
@@ -123,7 +123,7 @@ def _number(image: Image | list[Image] | None, first: int) -> None:
 
 
 class NoGroupError(LogUnknownError):
-    """The log does not say enough of a row: minimal supplemental logging is off."""
+    """The log does not identify the columns of a row: minimal supplemental logging is off."""
 
 
 def no_group() -> NoGroupError:
@@ -134,7 +134,7 @@ def no_group() -> NoGroupError:
 
 
 def _image(found: list[bytes], at: int, order: str, *, is_undo: bool) -> tuple[Image | list[Image] | None, int]:
-    """The row behind the KDO in field `at`, and the field behind the row."""
+    """The row after the KDO in field `at`, and the index of the field after the row."""
     kdo = found[at]
     op = kdo[10] & _OP
     at += 1
@@ -149,7 +149,7 @@ def _image(found: list[bytes], at: int, order: str, *, is_undo: bool) -> tuple[I
         raise unknown(f"a row change of kind {op}")
     if kdo[10] & _ROW_DEPENDENCIES and op not in (QMI, QMD):
         at = _past_empty(found, at)
-        # the row's own SCN: 8 bytes, 6 before 12.2
+        # the row's SCN: 8 bytes, 6 before 12.2
         if at < len(found) and len(found[at]) in (6, 8):
             at += 1
     return image, at
@@ -162,7 +162,7 @@ def _past_empty(found: list[bytes], at: int) -> int:
 
 
 def _take(found: list[bytes], at: int, count: int, nulls: bytes, *, is_undo: bool) -> tuple[list[Value], int]:
-    """`count` columns. In the undo a NULL may have an empty field or none; a value is never empty."""
+    """Read `count` columns. In the undo a NULL may have an empty field or none; a value is never empty."""
     values: list[Value] = []
     for i in range(count):
         is_null = bool(nulls[i >> 3] >> (i & 7) & 1)
@@ -221,7 +221,7 @@ def _numbers(raw: bytes, order: str) -> tuple[int, ...]:
 
 
 def _unpack(raw: bytes, at: int, count: int, order: str) -> tuple[list[Value], int]:
-    """Columns as they are in a block: each with its length in front."""
+    """Columns in block format: each is preceded by its length."""
     values: list[Value] = []
     for _ in range(count):
         size = raw[at]
@@ -249,7 +249,7 @@ def _many(found: list[bytes], at: int, kdo: bytes, order: str) -> list[Image]:
         fb, count = raw[start], raw[start + 2]
         if fb & (CLUSTERED | WHOLE) != WHOLE:
             raise unknown(f"one of many rows with flags {fb:02x}: not a whole row of its own")
-        # with row dependencies an SCN of 8 bytes is in front of the columns
+        # with row dependencies an SCN of 8 bytes precedes the columns
         values, end = _unpack(raw, start + 3 + (8 if kdo[10] & _ROW_DEPENDENCIES else 0), count, order)
         if end != start + size:
             raise unknown("one of many rows is not as long as its columns: compressed")
@@ -268,7 +268,7 @@ def _group(undo: list[bytes], at: int, order: str) -> Group | None:
     if len(raw) < 20:
         raise bad(f"a supplemental group of {len(raw)} bytes")
     count, _, undo_first, redo_first = unpack_from(f"{order}HHHH", raw, 2)
-    # a short header has none, and a long one has zeros where the head has no place yet
+    # a short header has no position, and a long one has zeros if the head has no position yet
     place: Any = unpack_from(f"{order}IH", raw, 20) if len(raw) >= 26 else None
     if place == (0, 0):
         place = None
@@ -280,10 +280,10 @@ def _group(undo: list[bytes], at: int, order: str) -> Group | None:
         for i, size in enumerate(sizes):
             value = undo[at + 3 + i] if at + 3 + i < len(undo) else b""
             if size != len(value) and size != _NO_LENGTH:
-                raise bad("a supplemental column that is not as long as it says")
+                raise bad("a supplemental column whose length is wrong")
             values.append(None if size in (0, _NO_LENGTH) else value)
         if len(columns) != count or len(values) != count:
-            raise bad("a supplemental group with fewer columns than it says")
+            raise bad("a supplemental group with fewer columns than its count")
     fb = raw[1]
     image = Image(columns, values, fb, bool(fb & GOES_ON_BEFORE), bool(fb & GOES_ON))
     return Group(raw[0], fb, undo_first, redo_first, place, image)

@@ -1,17 +1,17 @@
-"""From captured pairs to whole row changes.
+"""Joins captured pairs to complete row changes.
 
-A row that lies in several pieces gives several pairs, and so does one that migrates to another block because it has
-outgrown its own: the pairs of one row follow each other, and the supplemental group says which is the first (F) and
-which the last (L). An insert writes its last piece first, so that the piece before can point to it.
+A row in several pieces is logged as several pairs, and so is one that migrates to another block because it has outgrown
+its own. The pairs of one row are consecutive, and flags in the supplemental group mark the first (F) and the last (L).
+An insert writes its last piece first, so that the piece before can point to it.
 
-What a change knows of a column:
+The values of a column in a change:
 
 | | before | after |
 |---|---|---|
-| in the row as it was, or as it is | that | that |
+| in the row before, or after | that value | that value |
 | in one of the two only | NULL: the row ended before it | NULL |
-| in the supplemental group | that | that: it did not change |
-| nowhere | not known | not known: it did not change |
+| in the supplemental group | that value | that value: it did not change |
+| nowhere | unknown | unknown: it did not change |
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ _OPS = {pairs.UPDATE: "u", pairs.INSERT: "c", pairs.DELETE: "d"}
 class RowChange:
     object_id: int
     op: str
-    #: segment column → bytes, of what the log has
+    #: segment column → bytes, for the columns in the log
     before: dict[int, Value] = field(default_factory=dict)
     after: dict[int, Value] = field(default_factory=dict)
-    #: as it was before the change
+    #: columns of the supplemental group, before the change
     more: dict[int, Value] = field(default_factory=dict)
-    #: the log has supplemental data of it
+    #: the log has supplemental data of the row
     has_group: bool = True
 
 
 def is_ddl(data: bytes) -> bool:
-    """A captured DDL record, not a pair: its first vector is a 24.1."""
+    """Whether it is a captured DDL record, not a pair: its first vector is a 24.1."""
     return data[8:10] == b"\x18\x01"
 
 
 def changes_max(data: bytes) -> int:
-    """How many changes a captured pair can become: no less than there will be, and at least one if there will be one.
+    """Upper bound of the number of changes in a captured pair.
 
-    A transaction's sum of these is its count: exact where every row is in one piece.
+    The sum over a transaction is exact if every row is in one piece.
     """
     split = data[6] | data[7] << 8
     if not split:
@@ -60,13 +60,13 @@ def changes_max(data: bytes) -> int:
 
 
 class Joiner:
-    """The pairs of one transaction, in their order; gives each change once its last piece has come."""
+    """Joins the pairs of one transaction, in their order; returns each change with its last piece."""
 
     __slots__ = ("_open", "_parts", "is_idle")
 
     def __init__(self) -> None:
         self._open: list[Pair] = []
-        #: parts of an undo whose head has not come yet
+        #: parts of an undo whose head was not added yet
         self._parts: list[list[bytes]] = []
         self.is_idle = True
 
@@ -78,7 +78,7 @@ class Joiner:
             if flags & (UNDO_TAIL | UNDO_MIDDLE):
                 self._parts.append(undo)
                 self.is_idle = False
-            # an undo that stands alone changes no row
+            # an undo without a row change changes no row
             return []
         if self._parts:
             undo = pair_fields.join_parts(undo, self._parts, order)
@@ -88,9 +88,9 @@ class Joiner:
         return changes
 
     def end(self) -> None:
-        """The transaction has no more."""
+        """End of the transaction. Raises if a row is incomplete."""
         if not self.is_idle:
-            raise pair_fields.bad("the transaction ends in the middle of a row: its last piece is not there")
+            raise pair_fields.bad("the transaction ends in the middle of a row: its last piece is missing")
 
     def _add(self, pair: Pair) -> list[RowChange]:
         if pair.op in (pairs.QMI, pairs.QMD):
@@ -115,10 +115,11 @@ class Joiner:
         return _whole(row)
 
     def _is_other_row(self, pair: Pair) -> bool:
-        """By object, by the place of the row's head, and where that is not told by the mark of a row's first pair.
+        """Whether the pair belongs to another row: by object, by the position of the row's head, or else by the flag of
+        a row's first pair.
 
-        A short supplemental header has no place: that of inserts, of deletes, and (seen in 19c) that of the first pair
-        of an update whose other pairs have one. So a place counts only where two pairs tell one.
+        A short supplemental header has no position: that of inserts, of deletes, and (seen in 19c) of the first pair of
+        an update whose other pairs have one. So positions are compared only if both sides have one.
         """
         if self._open[0].object_id != pair.object_id:
             return True
@@ -146,7 +147,7 @@ def _one_of_many(pair: Pair, row: Image) -> RowChange:
 
 
 def _alone(pair: Pair) -> RowChange | None:
-    """Without supplemental data only whole rows can be told."""
+    """The change of a pair without supplemental data: possible only for complete rows."""
     if pair.op not in CHANGING:
         return None
     image = pair.redo if pair.op == pairs.IRP else pair.undo if pair.op == pairs.DRP else None
@@ -159,7 +160,7 @@ def _alone(pair: Pair) -> RowChange | None:
 
 
 def _whole(row: list[Pair]) -> list[RowChange]:
-    """The change that the pairs of one row are; none if they change nothing."""
+    """The change of the pairs of one row; empty if they change nothing."""
     changing = [pair for pair in row if pair.op in CHANGING]
     if not changing:
         return []
@@ -180,7 +181,7 @@ def _whole(row: list[Pair]) -> list[RowChange]:
 
 
 def _check_all_pieces(op: str, row: list[Pair]) -> None:
-    """An inserted or deleted row is whole: its pieces have a first and a last one among them."""
+    """Raise if the pieces of an inserted or deleted row lack the first or the last one."""
     if op == "u":
         return
     found = 0
@@ -192,7 +193,7 @@ def _check_all_pieces(op: str, row: list[Pair]) -> None:
 
 
 def _joined(images: list[Image | None]) -> dict[int, Value]:
-    """The columns of all pieces; a column that goes over several is put together."""
+    """The columns of all pieces; a column that spans several pieces is joined."""
     values: dict[int, Value] = {}
     parts: dict[int, list[tuple[int, bytes]]] = {}
     for image in images:
@@ -212,11 +213,13 @@ def _joined(images: list[Image | None]) -> dict[int, Value]:
 
 
 def _from_parts(column: int, found: list[tuple[int, bytes]]) -> bytes:
-    """First the part that only goes on (-1), then those that do both (1), last the one that only began before (2)."""
+    """Join parts: first the one that only continues in the next piece (-1), then those that also began before (1), last
+    the one that only began before (2).
+    """
     ranks = sorted(rank for rank, _ in found)
     if len(ranks) < 2 or ranks[0] != -1 or ranks[-1] != 2 or any(rank != 1 for rank in ranks[1:-1]):
         raise LogCorruptError(
-            f"segment column {column} goes over several row pieces, of which not all are in the log",
+            f"segment column {column} spans several row pieces, of which not all are in the log",
             hint="add supplemental logging of all columns to the table, or drop the column from capture",
         )
     return b"".join(value for _, value in sorted(found, key=lambda part: part[0]))

@@ -1,4 +1,4 @@
-"""Pieces of the code that is written for one table version: how its columns are read."""
+"""Code generation for the fast decoders of one table version: the expressions that read its columns."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lowwater_extractor.sources.oracle.rows.number_values import Decode, Kept
 from lowwater_extractor.sources.oracle.rows.values import decoder
 from lowwater_extractor.sources.oracle.types import CHARACTERS, OracleColumn
 
-#: `a`, where the next field begins, from its end `e`
+#: sets `a`, the position of the next field, from the end `e` of this one
 _NEXT = "a = e + 3 & -4"
-#: the undo, whose F2 is at `f`, is one part of several, or not of a row: not plain
+#: the undo, whose F2 is at `f`, is one part of several, or not of a row: not for the fast path
 IS_PART = "d[f + 20] & 7 or d[f + 21] & 1 or d[f + 16] != 11 or d[f + 17] != 1"
-#: a date in place, as `time_values.date` has it
+#: inlined `time_values.date`
 _DATE = "DAYS[d[a:a + 4]] + HOURS[d[a + 4]] + MINUTES[d[a + 5]] + SECONDS[d[a + 6]]"
 
 
 class RowValues:
-    """The expressions that decode the columns, and what they use."""
+    """The expressions that decode the columns, and the scope that they use."""
 
     def __init__(self, version: TableVersion) -> None:
         self.scope: dict[str, Any] = {
@@ -30,7 +30,7 @@ class RowValues:
             "SECONDS": time_values.SECONDS, "NANOS": time_values.NANOSECONDS,
         }  # fmt: skip
         self.width = len(version.stored)
-        #: by segment column; hidden ones have none
+        #: by segment column; hidden columns have none
         self.expressions: dict[int, str] = {}
         #: segment columns in the published order
         self.places = [c.number for c in version.visible]
@@ -56,7 +56,7 @@ class RowValues:
         return f"{name}(d[a:e])"
 
     def take(self, size: str, name: str, column: int) -> list[str]:
-        """A field of `size` bytes at `a` into variable `name`."""
+        """Code that reads a field of `size` bytes at `a` into variable `name`."""
         if column not in self.expressions:
             return [f"e = a + {size}", _NEXT]
         return [f"e = a + {size}", f"{name} = {self.expressions[column]} if {size} else None", _NEXT]
@@ -66,7 +66,7 @@ class RowValues:
 
 
 def function(name: str, head: str, lines: list[str], scope: dict[str, Any]) -> Callable[..., Any]:
-    # built from numbers and our own templates only: no name of a table or column gets into it
+    # built only from numbers and templates in this package: it contains no names of tables or columns
     exec("\n".join([f"def {name}({head}):", *(f"    {line}" for line in lines)]), scope)
     made: Callable[..., Any] = scope[name]
     return made
@@ -78,5 +78,5 @@ def list_end(fields: int) -> int:
 
 
 def first_size(fields: int) -> bytes:
-    """What the first number of a size list of so many fields is."""
+    """The first number of a size list of `fields` fields."""
     return (2 * fields + 2).to_bytes(2, "little")

@@ -1,8 +1,8 @@
-"""Row changes of one table version to the values of its published columns: the plain way, for every shape of change.
+"""Decodes row changes of one table version to values of its published columns: the slow path, for every kind of change.
 
 A row that is older than a column ends before it. Then the column is NULL, or has the default that it was added with:
-the database does not write that into old rows, it keeps it beside them (ECOL$). For a column that may be NULL a guard
-bit in a hidden column tells a NULL that was written from one that is the default.
+the database does not write the default into old rows, but stores it in the dictionary (ECOL$). For a nullable column, a
+guard bit in a hidden column distinguishes a NULL that was written from the default.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType, ha
 
 OUT_OF_LINE = "a LOB that lies outside of its row"
 
-#: supplemental logging of all columns leaves these out
+#: types that supplemental logging of all columns does not include
 _NEVER_LOGGED = frozenset({OracleType.LONG, OracleType.LONG_RAW})
-#: the log says nothing of a column
+#: the column is not in the log
 _ABSENT: Final = object()
 
 
@@ -33,19 +33,19 @@ class TableRows:
         self.columns: list[tuple[OracleColumn, Decode | None]] = [(c, decoder(c)) for c in version.visible]
         self._guard = next((c.number for c in version.columns if c.is_guard), 0)
         by_name = {c.name: c for c in version.visible}
-        # without a key a row is known by all that it has
+        # without a key a row is identified by all its logged columns
         needed = [by_name[name] for name in version.key] or [c for c in version.visible if is_logged(c)]
         self._needed = [c.number for c in needed]
         self._width = len(version.stored)
 
     def values(self, change: RowChange) -> tuple[list[Any] | None, list[Any] | None, list[str]]:
-        """(before, after, columns that the log did not carry)."""
+        """(before, after, columns that are not in the log)."""
         known = {*change.before, *change.after, *change.more}
         highest = max(known, default=0)
         if highest > self._width:
             raise LogUnknownError(
                 f"a row of {self.version.full_name} has segment column {highest}, the dictionary has {self._width}",
-                hint="the table was altered and the dictionary does not have it: reset the source",
+                hint="the table was altered, and the dictionary is older: reset the source",
             )
         unchanged: list[str] = []
         if change.op == "c":
@@ -57,7 +57,7 @@ class TableRows:
         return before, self._decoded(change, True, highest, unchanged), unchanged
 
     def lacking(self, change: RowChange, unchanged: list[str]) -> dict[str, str]:
-        """The columns that this change has written, but whose value is not in the log, and why."""
+        """The columns that this change has written, but whose value is not in the log → why."""
         return {
             c.name: why_unreadable(c) or OUT_OF_LINE
             for c, _ in self.columns
@@ -71,13 +71,13 @@ class TableRows:
         if change.op != "u":
             return None
         if is_after and column in other:
-            # its piece was written anew, and ends before it
+            # its piece was rewritten, and ends before it
             return None
         if column in change.more:
             return change.more[column]
         if column in other:
             return None
-        # with all columns in the log, those behind the last are NULLs at the row's end
+        # if all columns are logged, those after the last are NULLs at the row's end
         if self.version.logs_all and change.has_group and logged and column > highest:
             return None
         return _ABSENT
@@ -106,11 +106,11 @@ class TableRows:
         try:
             return decode(raw)
         except ERRORS as cause:
-            # the value stays out of the message
+            # the value is left out of the message
             what = cause.what if isinstance(cause, CodecError) else f"its bytes are not of type {column.type}"
             hint = (
                 isinstance(cause, CodecError) and cause.hint
-            ) or "the dictionary may not fit the log: reset the source"
+            ) or "the dictionary may not match the log: reset the source"
             raise CodecError(f"{self.version.full_name}.{column.name}: {what}", hint=hint) from cause
 
     def _check_key(self, change: RowChange, highest: int) -> None:
@@ -120,7 +120,7 @@ class TableRows:
 
 
 def without_key(version: TableVersion, change: str) -> LogUnknownError:
-    """`change`: "an update", "a delete"."""
+    """The error for a change that lacks the key. `change`: "an update", "a delete"."""
     what = "the key" if version.key else "all columns, which it needs because it has no key"
     return LogUnknownError(
         f"{change} of {version.full_name} is in the log without {what}",
@@ -129,12 +129,12 @@ def without_key(version: TableVersion, change: str) -> LogUnknownError:
 
 
 def is_logged(column: OracleColumn) -> bool:
-    """Supplemental logging of all columns has it, and its value is in the row."""
+    """Whether supplemental logging of all columns includes it, and its value is in the row."""
     return not has_locator(column) and column.type not in _NEVER_LOGGED and not why_unreadable(column)
 
 
 def _default(column: OracleColumn, guards: Any) -> Value:
-    """What a NULL, or no value at all, is in a column that was added with a default."""
+    """The value that a NULL, or a missing column, stands for: the default that the column was added with, or NULL."""
     if column.default is None:
         return None
     if column.guard is not None and isinstance(guards, bytes):

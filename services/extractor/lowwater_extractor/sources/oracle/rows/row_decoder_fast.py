@@ -1,10 +1,10 @@
-"""Frames of the plain changes of one table version, by code that is written for it.
+"""The fast path: frames of simple changes of one table version, by generated code.
 
-Nearly all changes are of one row in one piece. For these the fields are read where they lie, unrolled, and what does
-not look exactly as expected is left to the plain way (`table_rows`), which also explains what is wrong. Only for
-tables without LOBs, defaults beside the rows and types that the log does not have; little endian only.
+Nearly all changes are of one row in one piece. For these the fields are read at their positions by unrolled code. Any
+pair with an unexpected structure is left to the slow path (`row_decoder`), which also reports errors. Only for little
+endian hosts, and for tables without LOBs, stored defaults, and types whose values are not in the log.
 
-All functions: (pair, where the row change begins, time) → frame, or frames of many rows, or None: not a plain one.
+All functions: (pair, position of the row change, time) → a frame, or frames of many rows, or None: use the slow path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Quicks = dict[int, Quick]
 
 
 def is_plain(version: TableVersion) -> bool:
-    """Every published value is in the row."""
+    """Whether every published value is in the row."""
     return all(is_logged(c) and c.default is None and c.guard is None for c in version.visible)
 
 
@@ -79,7 +79,7 @@ def _delete(values: RowValues, scope: dict[str, Any], count: int) -> Quick:
 
 
 def _by_width(make: Callable[[int], Quick], at: Callable[[bytes, int], bytes], more: int, width: int) -> Quick:
-    """One function for each number of columns: NULLs at a row's end are left out. Made when first needed."""
+    """One function for each number of columns, because NULLs at a row's end are left out. Created on first use."""
     made: dict[bytes, Quick] = {}
     counts = {first_size(count + more): count for count in range(1, width + 1)}
 
@@ -99,7 +99,7 @@ def _by_width(make: Callable[[int], Quick], at: Callable[[bytes, int], bytes], m
 
 
 def _packed(values: RowValues) -> list[str]:
-    """One row at `a` as a block has it; leaves the loop if it has not all columns."""
+    """Code that reads one row in block format at `a`; it returns None if the row does not have all columns."""
     lines = [f"if d[a] != {pairs.WHOLE} or d[a + 2] != {values.width}:", "    return None", "a += 3"]
     for column in range(1, values.width + 1):
         expression = values.expressions.get(column, "None")
@@ -158,7 +158,7 @@ def _many(values: RowValues, scope: dict[str, Any], *, is_insert: bool) -> Quick
 
 
 def quicks(version: TableVersion, encoder: TableEncoder) -> Quicks:
-    """None of them for tables that are not plain."""
+    """The functions by row operation; empty for tables that need the slow path."""
     if not is_plain(version) or not version.visible:
         return {}
     values = RowValues(version)

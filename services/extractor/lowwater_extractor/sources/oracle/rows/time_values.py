@@ -26,7 +26,7 @@ def _label(raw: bytes) -> tuple[int, int, int]:
 
 
 def _day_us(raw: bytes) -> int:
-    """Microseconds from 1970 to the day's begin: year, month and day stay what they were, in the Gregorian calendar."""
+    """Microseconds from 1970 to the start of the day: the same year, month and day in the Gregorian calendar."""
     label, month, day = _label(raw)
     year = label if label > 0 else label + 1
     if not label or not 1 <= month <= 12 or not 1 <= day <= 31:
@@ -34,7 +34,7 @@ def _day_us(raw: bytes) -> int:
     is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > (31, 29 if is_leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]:
         raise CodecError(
-            "a day that is in the Julian calendar only, which the database counts by before 1582",
+            "a day that exists only in the Julian calendar, which the database uses before 1582",
             hint="capture the column `as_text`",
         )
     year -= month <= 2
@@ -68,7 +68,7 @@ def timestamp(raw: bytes) -> int:
 
 
 def timestamp_tz(raw: bytes) -> int:
-    """The instant: it is stored in UTC, whether an offset or a region follows."""
+    """The instant: it is stored in UTC, followed by an offset or a region."""
     if len(raw) not in (9, 13):
         raise ValueError("not a timestamp with time zone")
     return timestamp(raw[:-2])
@@ -89,7 +89,7 @@ def _local(column: OracleColumn) -> Decode:
 
 
 def timestamp_text(raw: bytes) -> str:
-    """ISO 8601 with as many digits as there are; years before 1 as the database counts them: -4712."""
+    """ISO 8601 without trailing zeros of the fraction; years before 1 as in the database: -4712."""
     if len(raw) not in (7, 11):
         raise ValueError("not a timestamp")
     year, month, day = _label(raw)
@@ -132,7 +132,7 @@ def time(column: OracleColumn) -> Decode:
 
 
 def _iso(parts: list[tuple[int | str, str]], time_parts: list[tuple[int | str, str]]) -> str:
-    """As PostgreSQL writes them in its ISO 8601 style: every part has its sign, nothing at all is `PT0S`."""
+    """The format of PostgreSQL's ISO 8601 style: every part has its sign, an empty interval is `PT0S`."""
     ahead = "".join(f"{n}{letter}" for n, letter in parts if n)
     behind = "".join(f"{n}{letter}" for n, letter in time_parts if n)
     return f"P{ahead}T{behind}" if behind else f"P{ahead}" if ahead else "PT0S"

@@ -1,4 +1,4 @@
-"""Updates of one row in one piece, by code that is written for each set of columns."""
+"""The fast path for updates of one row in one piece: code is generated for each set of columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Form = Callable[[bytes, tuple[int, ...], int, int, int, int, int], Any]
 
 
 def _none(*_: object) -> None:
-    """Updates of this form go the plain way."""
+    """Updates of this form use the slow path."""
 
 
 class Updates:
@@ -50,7 +50,7 @@ class Updates:
         return form(d, s, f, k, n + (s[4] + 3 & -4), p, ts)
 
     def _make(self, key: bytes, d: bytes) -> _Form:
-        """By what the plain way says of this pair."""
+        """Generate the function for pairs of this form, from the slow path's result for this pair."""
         pair = pairs.read(d, *vectors(d))
         if len(self._forms) >= _FORMS_MAX:
             self._forms.clear()
@@ -66,7 +66,7 @@ class Updates:
             more = group.image.columns
             known = {*undo.columns, *more}
             highest = max(known)
-            # with all columns in the log, those behind the last are NULLs at the row's end
+            # if all columns are logged, those after the last are NULLs at the row's end
             absent = {c for c in self._values.places if c not in known and not (self._logs_all and c > highest)}
             fields = 6 + len(undo.columns) + (2 + len(more) if more else 0)
             if key[:2] == first_size(fields) and highest <= self._values.width and not absent & self._needed:
@@ -99,7 +99,7 @@ class Updates:
             lines += [f"if d[a:a + {len(names)}] != {names!r}:", "    return None"]
             lines.append(f"a += {2 * (len(names) + 3 & ~3)}")
         for i, column in enumerate(more):
-            # what has changed was read above
+            # changed columns were read above
             lines += values.take(f"m{i}", f"b{column}", 0 if column in changed else column)
         lines += self._new(changed, numbers)
         lines.append(self._result(set(changed), set(more), absent))

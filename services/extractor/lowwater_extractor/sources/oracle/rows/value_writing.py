@@ -1,7 +1,7 @@
-"""Python values to column bytes: what the simulated cluster writes, and what the decoders are tested against.
+"""Encodes Python values to column bytes: for the simulated cluster, for LogMiner's literals, and for tests.
 
-An encoder takes what the decoder of the same column gives (`values.py`), and the natural Python types beside it.
-None, and an empty text, are NULL, as in the database: no bytes.
+An encoder accepts the values that the decoder of the same column returns (`values.py`), and the corresponding Python
+types. None and an empty text are NULL, as in the database: no bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def encode_number(value: int | float | Decimal | str) -> bytes:
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits)).lstrip("0")
-    # an even exponent of ten is a whole one of a hundred
+    # an even exponent of ten is an integer exponent of a hundred
     text += "0" * (exponent % 2)
     text = "0" * (len(text) % 2) + text
     hundreds = bytes(int(text[at : at + 2]) for at in range(0, len(text), 2))
@@ -63,7 +63,7 @@ def encode_number(value: int | float | Decimal | str) -> bytes:
 
 
 def _encode_ieee(pack: Callable[[float], bytes]) -> Encode:
-    """Big endian, turned so that bytes compare as numbers do."""
+    """Big endian, with bits inverted so that bytes compare as numbers do."""
 
     def encode(value: float) -> bytes:
         raw = pack(value)
@@ -97,7 +97,7 @@ def encode_boolean(value: bool) -> bytes:
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Days since 1970 to year, month, day in the proleptic Gregorian calendar; also far outside of `datetime`."""
+    """Days since 1970 to year, month, day in the proleptic Gregorian calendar; also outside of `datetime`'s range."""
     era, of_era = divmod(days + _EPOCH_DAYS, 146_097)
     year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year + year // 4 - year // 100)
@@ -119,7 +119,7 @@ def _seven_bytes(seconds: int) -> bytes:
     days, of_day = divmod(seconds, _DAY_SECONDS)
     year, month, day = _civil(days)
     if not -4711 <= year <= 9999:
-        raise ValueError("a date outside of what the database holds")
+        raise ValueError("a date outside of the database's range")
     # 1 BC is the year 0
     label = year if year > 0 else year - 1
     century, of_century = (label // 100, label % 100) if label > 0 else (-(-label // 100), -(-label % 100))
@@ -128,18 +128,18 @@ def _seven_bytes(seconds: int) -> bytes:
 
 
 def encode_date(value: dt.datetime | dt.date | int) -> bytes:
-    """Fractions of the second are cut off, as the database does it."""
+    """Fractions of a second are truncated, as in the database."""
     return _seven_bytes(_micros(value) // _SECOND_US)
 
 
 def encode_timestamp(value: dt.datetime | dt.date | int) -> bytes:
-    """No fraction: seven bytes."""
+    """Seven bytes without a fraction, else eleven."""
     seconds, micros = divmod(_micros(value), _SECOND_US)
     return _seven_bytes(seconds) + ((micros * 1000).to_bytes(4) if micros else b"")
 
 
 def encode_timestamp_tz(value: dt.datetime | int) -> bytes:
-    """The instant, and the zone that it was given in; of a number UTC."""
+    """The instant and its UTC offset; the offset of a number is 0."""
     seconds, micros = divmod(_micros(value), _SECOND_US)
     offset = value.utcoffset() if isinstance(value, dt.datetime) else None
     minutes = int(offset.total_seconds()) // 60 if offset else 0
@@ -255,7 +255,7 @@ def encode_rowid(text: str) -> bytes:
 
 
 def encode_urowid(text: str) -> bytes:
-    """A logical one (of an index-organized table) begins with `*`."""
+    """A logical UROWID (of an index-organized table) begins with `*`."""
     if text.startswith("*"):
         return b"\x02" + base64.b64decode(text[1:] + "=" * (-len(text[1:]) % 4))
     data_object, dba, slot = rowid_parts(text)
@@ -282,7 +282,7 @@ _SIMPLE: dict[int, Encode] = {
 
 
 def _encode_lob(column: OracleColumn) -> Encode:
-    """In the row; text as UTF-16, as in every database whose character set has more than one byte."""
+    """A LOB in the row; text is UTF-16, as in every database with a multibyte character set."""
 
     def encode(value: str | bytes) -> bytes:
         if column.type in (OracleType.BLOB, OracleType.RAW):
@@ -312,7 +312,7 @@ def _plain(column: OracleColumn) -> Encode:
 
 
 def encoder(column: OracleColumn) -> Encode:
-    """Values of this column to its bytes; None for NULL."""
+    """The function that encodes values of this column; it returns None for NULL."""
     plain = _plain(column)
     # CHAR(n) is padded with blanks; `length` is in bytes
     width = column.length if column.type == OracleType.CHAR else 0

@@ -1,7 +1,7 @@
-"""Column bytes to the Python values that the encoder of the column's published type takes.
+"""Decodes column bytes to the Python values that the encoder of the column's published type accepts.
 
-`decoder(column)` is asked once for a column of a table version; what it returns runs for every value. NULL never comes
-here. Strings that are UTF-8 in the log stay bytes: they are checked, but not decoded.
+`decoder(column)` is called once per column of a table version; the function that it returns is called for every value
+except NULL. Strings that are UTF-8 in the log stay bytes: they are validated, but not decoded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lowwater_extractor.sources.oracle.types import (
     why_unreadable,
 )
 
-#: what decoding bytes that are not of their type can raise
+#: raised when bytes are not of the expected type
 ERRORS = (CodecError, ValueError, ArithmeticError, LookupError, struct.error)
 
 
@@ -34,7 +34,7 @@ class _Missing:
         return "MISSING"
 
 
-#: the value is not in the row: a LOB that lies elsewhere
+#: the value is not in the row: a LOB that is stored outside of it
 MISSING: Final = _Missing()
 
 
@@ -55,7 +55,7 @@ def rowid(raw: bytes) -> str:
 
 
 def urowid(raw: bytes) -> str:
-    """A physical one as a ROWID; a logical one (of an index-organized table) as `*` and its bytes."""
+    """A physical UROWID as a ROWID; a logical one (of an index-organized table) as `*` and its bytes in base64."""
     if raw[0] == 1 and len(raw) == 13:
         data_object, slot, file, block = struct.unpack(">IHHI", raw[1:])
         return rowid_text(data_object, file << 22 | block, slot)
@@ -74,12 +74,12 @@ def boolean(raw: bytes) -> bool:
 def _bad_text(charset: str, error: UnicodeError) -> CodecError:
     return CodecError(
         f"its bytes are not {charset} ({error.reason if isinstance(error, UnicodeDecodeError) else error})",
-        hint="mend the row, or capture the column with `on_bad_text: replace`",
+        hint="fix the row, or capture the column with `on_bad_text: replace`",
     )
 
 
 def text(charset: str, errors: str = "strict") -> Decode:
-    """ASCII is UTF-8 in nearly every character set, and most text is ASCII."""
+    """The decoder of a character set. ASCII bytes, which are most text, are returned unchanged if they are UTF-8."""
     codec = codec_of(charset)
 
     def decode(raw: bytes) -> str | bytes:
@@ -97,7 +97,7 @@ def text(charset: str, errors: str = "strict") -> Decode:
 
 
 def _lob(column: OracleColumn) -> Decode:
-    """MISSING where the value is not in the row."""
+    """The decoder of a LOB; it returns MISSING if the value is not in the row."""
     is_text = column.type in CHARACTERS
     plain = text(column.charset, column.on_bad_text) if is_text else bytes
 
@@ -138,7 +138,7 @@ _AS_TEXT: dict[type, Callable[[Any], str]] = {
 
 
 def decoder(column: OracleColumn) -> Decode | None:
-    """None: no value of it can be had from the log (`why_unreadable`)."""
+    """The decoder of this column; None: its values cannot be read from the log (`why_unreadable`)."""
     if why_unreadable(column):
         return None
     if has_locator(column):
@@ -152,7 +152,7 @@ def decoder(column: OracleColumn) -> Decode | None:
     plain = _SIMPLE.get(column.type)
     if plain is None:
         raise LogUnknownError(
-            f"column {column.name} has type number {column.type}, which is not known here",
+            f"column {column.name} has the unknown type number {column.type}",
             hint="drop the column from capture (columns.drop), and report it with the database's version",
         )
     if not column.as_text:

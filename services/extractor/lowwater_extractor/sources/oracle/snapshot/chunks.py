@@ -1,9 +1,9 @@
-"""Pieces of tables that are copied as units: how a table is cut, and what the `bounds` of a chunk say.
+"""Chunks of table copies: how a table is split, and the format of a chunk's `bounds`.
 
-A heap is cut by ROWIDs, at blocks of its extents: a range of them is read without an index, and costs only its own
-blocks. ROWIDs compare as (data object, relative file, block, row), over all partitions of a table. The first piece has
-no lower bound and the last no upper one, so that the pieces together are the table, whatever its extents were when it
-was cut. What has no such ROWIDs (index-organized tables) is one piece.
+A heap table is split by ROWID, at block boundaries of its extents: a ROWID range is read without an index, and reads
+only its own blocks. ROWIDs compare as (data object, relative file, block, row), over all partitions of a table. The
+first chunk has no lower bound and the last no upper one, so the chunks cover the whole table, whatever its extents were
+when it was split. A table without physical ROWIDs (index-organized) is one chunk.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import NamedTuple
 from lowwater.errors import CodecError
 from lowwater_extractor.sources.oracle.rows.values import rowid_text
 
-#: rows may be wide: a chunk of them aims at no more than this
+#: limit of a chunk's estimated size, for tables with wide rows
 BYTES_PER_CHUNK_MAX = 1 << 30
-#: of a table that was never analysed
+#: assumed row size of a table without statistics
 _ROW_BYTES = 100
-#: the relative number of the one file of a bigfile tablespace: its blocks have all 32 bits for themselves
+#: the relative file number in a bigfile tablespace: block numbers use all 32 bits
 _BIG_FILE = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one chunk reads: rows of one table as of an SCN, from `low` on, up to but without `high`."""
+    """The range of one chunk: rows of one table as of an SCN, from `low` (included) to `high` (excluded)."""
 
     owner: str
     table: str
@@ -46,12 +46,12 @@ class Bounds:
         except (ValueError, TypeError) as error:
             raise CodecError(
                 f"a chunk's bounds cannot be read: {error}",
-                hint="was it planned by a newer lowwater? upgrade Spark's side, or ask for a new copy",
+                hint="it may have been planned by a newer lowwater: upgrade the Spark side, or request a new copy",
             ) from error
 
     @property
     def where(self) -> str:
-        """Behind WHERE, with the binds of `binds`."""
+        """The condition after WHERE; its binds are `binds`."""
         found = ["ROWID >= CHARTOROWID(:low)"] * (self.low is not None)
         found += ["ROWID < CHARTOROWID(:high)"] * (self.high is not None)
         return " AND ".join(found) or "1 = 1"
@@ -75,7 +75,7 @@ class Extent(NamedTuple):
         return (self.file % _BIG_FILE << 22) + self.block
 
     def rowid(self, block: int) -> str:
-        """The first place in one of its blocks, counted from its first."""
+        """The ROWID of the first row in a block, counted from the extent's first block."""
         return rowid_text(self.data_object, self.dba + block, 0)
 
 
@@ -85,7 +85,7 @@ def chunk_count(rows: int | None, size: int, rows_per_chunk: int) -> int:
 
 
 def cuts(extents: Sequence[Extent], wanted: int) -> list[str]:
-    """ROWIDs at which the pieces but the first begin: each has about as many blocks as the others."""
+    """ROWIDs at which the chunks after the first begin; all chunks have about the same number of blocks."""
     ordered = sorted(extents, key=lambda extent: (extent.data_object, extent.dba))
     total = sum(extent.blocks for extent in ordered)
     wanted = min(wanted, max(1, total))

@@ -1,4 +1,4 @@
-"""A chunk as the plan has it, read as of its SCN: batches of Arrow for the lake."""
+"""Reads a chunk as of its SCN, as Arrow batches for the lake."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from lowwater_extractor.sources.oracle.snapshot.chunks import Bounds
 from lowwater_extractor.sources.oracle.snapshot.values import Build, Wire, wire
 from lowwater_extractor.sources.oracle.types import OracleColumn
 
-#: rows that are fetched and handed over together
+#: rows per fetch and batch
 BATCH_ROWS = 1 << 14
 
 
 class _Read(NamedTuple):
-    """A column of the lake, and what is asked for it."""
+    """A column of the lake, and the expressions that are queried for it."""
 
     field: pa.Field
     asked: tuple[tuple[str, pa.DataType], ...]
@@ -37,12 +37,12 @@ class _Read(NamedTuple):
 def read_chunk(
     database: Database, config: OracleConfig, source: str, chunk: Chunk, avro: str, rules: ColumnRules
 ) -> Iterator[pa.RecordBatch]:
-    """Over a session in the captured container, which is closed at the end."""
+    """Read a chunk over a session in the captured container, and close the session at the end."""
     try:
         bounds = Bounds.decode(chunk.bounds)
         reads = plan_reads(_table_now(database, config, source, bounds), avro, rules)
         schema = pa.schema([read.field for read in reads])
-        # where no column is left, rows are still counted
+        # if no column is read, the number of rows is still needed
         asked = [one for read in reads for one in read.asked] or [("1", pa.int64())]
         wanted = pa.schema([(f"C{at}", type_) for at, (_, type_) in enumerate(asked)])
         items = ", ".join(f"{expression} C{at}" for at, (expression, _) in enumerate(asked))
@@ -54,7 +54,7 @@ def read_chunk(
 
 
 def _table_now(database: Database, config: OracleConfig, source: str, bounds: Bounds) -> TableVersion:
-    """A query as of an SCN knows the columns of now; where they differ too much from then, the server refuses."""
+    """The table's current definition. A query as of an SCN uses it; the server refuses if the table was altered."""
     ((scn,),) = database.ask(SQL_SCN)
     found = SqlDictionary(database, config, source).read(int(scn), f"{bounds.owner}.{bounds.table}")
     if not found:
@@ -63,7 +63,7 @@ def _table_now(database: Database, config: OracleConfig, source: str, bounds: Bo
 
 
 def plan_reads(table: TableVersion, avro: str, rules: ColumnRules) -> list[_Read]:
-    """One for each column of the lake."""
+    """One read for each column of the lake."""
     return [_read(found, table.visible) for found in planned_columns(table.schema.columns, avro, rules)]
 
 
@@ -85,7 +85,7 @@ def _null(columns: Sequence[pa.Array], type_: pa.DataType) -> pa.Array:
 
 
 def _masked(columns: Sequence[pa.Array], type_: pa.DataType, *, found: Wire, change: Callable[[Any], Any]) -> pa.Array:
-    """By the values that the stream has: so a hash is the same there and here."""
+    """Mask the same values as the stream does, so that hashes are equal."""
     values = found.build(columns, found.natural).to_pylist()
     return pa.array([None if value is None else change(value) for value in values], type_)
 
@@ -101,7 +101,7 @@ def _built(found: pa.Table, reads: Sequence[_Read], schema: pa.Schema, bounds: B
         try:
             arrays.append(read.build(sent, read.field.type))
         except (*ERRORS, pa.ArrowException) as error:
-            # the value itself stays out of the message
+            # the value itself is left out of the message
             what = error.what if isinstance(error, LowwaterError) else "a value that does not fit its type"
             hint = error.hint if isinstance(error, LowwaterError) else None
             raise CodecError(

@@ -1,10 +1,10 @@
-"""Columns as the server sends them for a copy, to columns of the lake: with the values that the stream has.
+"""Converts columns of a copy's query to columns of the lake, with the same values as in the stream.
 
-Most types come as Arrow's own, many rows at a time. Where the driver or the server would show a value in another way
-than its bytes in the log, one of two things is asked for:
+Most types are fetched as Arrow types, many rows at a time. If the driver or the server would represent a value
+differently from the stream's decoder, the query returns one of these:
 
-- the bytes themselves (a NUMBER of any size, by UTL_RAW), which then go through the stream's own decoder;
-- text, which is put into the bytes that the log would have (old dates, intervals), for the same decoder.
+- the stored bytes (a NUMBER of any size, by UTL_RAW), which the stream's decoder decodes;
+- text, which is converted to the bytes in the log (old dates, intervals), for the same decoder.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from lowwater_extractor.sources.oracle.types import (
     why_unreadable,
 )
 
-#: from columns as they were sent to a column of the lake
+#: converts fetched columns to a column of the lake
 Build = Callable[[Sequence[pa.Array], pa.DataType], pa.Array]
 
-#: decimals of Arrow that the driver knows
+#: digits of Arrow decimals that the driver supports
 _DECIMAL_DIGITS_MAX = 38
 _TEXT, _BYTES = pa.large_string(), pa.large_binary()
-#: before this the database counts days by another calendar, and the driver may not
+#: before this date the database uses the Julian calendar, but the driver may not
 _GREGORIAN = "1583-01-01"
 _ISO, _FRACTION = 'SYYYY-MM-DD"T"HH24:MI:SS', ".FF9"
 _MOMENT = re.compile(r"(-?)\s*(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d+))?")
@@ -47,19 +47,19 @@ _SIGN = 0x8000_0000
 
 
 class Wire(NamedTuple):
-    """How a column is asked for: expressions, and the Arrow types that they are sent as. None of them: it is null."""
+    """How a column is queried: expressions and their Arrow types. None of them: the column is null."""
 
     asked: tuple[tuple[str, pa.DataType], ...]
     build: Build
-    #: what `build` makes so that the values are those which the stream has
+    #: the type for `build` that gives the same values as the stream
     natural: pa.DataType = _TEXT
 
 
 def wire(column: OracleColumn, *, masked: bool = False) -> Wire:
-    """`masked`: a decimal comes as the text of the stream's value, down to its exponent: that is what is hashed."""
+    """`masked`: a decimal is the text of the stream's value, including its exponent, because that text is hashed."""
     name = quoted(column.name)
     if why_unreadable(column):
-        # the stream never has it: a value that no change would ever touch again is worse than none
+        # the stream never has a value of it: a copied value would never be updated
         return Wire((), _cast)
     if column.type == OracleType.NUMBER:
         return _number(column, name, masked=masked)
@@ -75,7 +75,7 @@ def wire(column: OracleColumn, *, masked: bool = False) -> Wire:
         return Wire(((f"ROWIDTOCHAR({name})", _TEXT),), _cast)
     if column.type not in _PLAIN:
         raise LogUnknownError(
-            f"column {column.name} has type number {column.type}, which is not known here",
+            f"column {column.name} has the unknown type number {column.type}",
             hint="drop the column from capture (columns.drop), and report it with the database's version",
         )
     type_, as_text = _PLAIN[column.type]
@@ -143,7 +143,7 @@ def _moments(columns: Sequence[pa.Array], type_: pa.DataType) -> pa.Array:
 
 
 def _moment_texts(columns: Sequence[pa.Array], type_: pa.DataType, *, behind: str) -> pa.Array:
-    """As many digits as there are, and the sign only of years before 1."""
+    """Without trailing zeros of the fraction, and with a sign only in years before 1."""
     (column,) = columns
     trimmed = pc.replace_substring_regex(pc.utf8_ltrim_whitespace(column), r"(\.\d*?)0+$", r"\1")
     plain = pc.replace_substring_regex(trimmed, r"\.$", "")
@@ -151,7 +151,7 @@ def _moment_texts(columns: Sequence[pa.Array], type_: pa.DataType, *, behind: st
 
 
 def moment_bytes(text: str) -> bytes:
-    """`-4712-01-01T00:00:00.5` as the log has it."""
+    """The stored bytes of `-4712-01-01T00:00:00.5`."""
     found = _MOMENT.fullmatch(text.strip())
     if found is None:
         raise ValueError("not a date")
@@ -167,7 +167,7 @@ def moment_bytes(text: str) -> bytes:
 
 
 def months_bytes(text: str) -> bytes:
-    """`+03-04` as the log has it."""
+    """The stored bytes of `+03-04`."""
     found = _MONTHS.fullmatch(text.strip())
     if found is None:
         raise ValueError("not an interval of years and months")
@@ -176,7 +176,7 @@ def months_bytes(text: str) -> bytes:
 
 
 def days_bytes(text: str) -> bytes:
-    """`+01 02:03:04.500000` as the log has it."""
+    """The stored bytes of `+01 02:03:04.500000`."""
     found = _DAYS.fullmatch(text.strip())
     if found is None:
         raise ValueError("not an interval of days and seconds")

@@ -1,9 +1,8 @@
-"""The database as of one SCN: what committed up to it is in the rows, everything else is in the stream.
+"""A view of the database as of one SCN: transactions committed up to it are in the rows, later ones in the stream.
 
-Nothing is held for it in the database but undo, which it keeps for as long as it likes. So the view is looked after: a
-table whose definition has changed (ORA-01466) can be asked by its definition alone; that undo is gone (ORA-01555)
-shows only where rows are read. Once the view is older than what a database keeps by default, one chunk after the other
-is read to see it, a little at a time.
+The view depends on undo, which the database retains only for a limited time. So the view is checked regularly. A
+changed table definition (ORA-01466) is detected by a query that reads no rows; missing undo (ORA-01555) only by reading
+rows. When the view is older than the default undo retention, each check reads one chunk, in turn.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ WHERE e.OWNER = :owner AND e.SEGMENT_NAME = :name AND e.SEGMENT_TYPE LIKE 'TABLE
 SQL_ROWS = "SELECT NUM_ROWS FROM DBA_TABLES WHERE OWNER = :owner AND TABLE_NAME = :name"
 
 _KEEP_SECONDS = 5.0
-#: UNDO_RETENTION, if nobody has set it
+#: the default of UNDO_RETENTION
 _UNDO_SECONDS = 900.0
 
 _log = structlog.get_logger()
 
 
 class ScnView:
-    """`tables`: full names of those that are to be planned. Over a session in the captured container."""
+    """`tables`: full names of the tables to plan. `database` is a session in the captured container."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class ScnView:
         self._scn = int(scn)
         dictionary = SqlDictionary(database, config, source)
         self._tables = {version.full_name: version for version in dictionary.read(self._scn)}
-        #: what was planned, for a look whether it can still be read
+        #: planned chunks, for checks that they can still be read
         self._planned: dict[str, list[Bounds]] = {}
         self._looked = 0
         _log.info("a view of the database", source=source, scn=self._scn, tables=len(self._left))
@@ -76,7 +75,7 @@ class ScnView:
         low = Order.mark(self._scn)
         version = self._tables.get(name)
         if version is None:
-            # dropped since, or never there: the others are copied all the same
+            # dropped, or it never existed: the other tables are copied nevertheless
             owner, _, table = name.partition(".")
             return PlannedTable(TableSchema(self._source, owner, table, 0, (), ()), low, [])
         rows, chunks = self._chunks(version)
@@ -84,7 +83,7 @@ class ScnView:
         return PlannedTable(version.schema, low, [(c.encode(), -(-rows // len(chunks))) for c in chunks])
 
     def _chunks(self, version: TableVersion) -> tuple[int, list[Bounds]]:
-        """About how many rows there are, and the pieces."""
+        """The estimated number of rows, and the chunks."""
         whole = Bounds(version.owner, version.table, self._scn)
         found = self._database.ask(SQL_ROWS, owner=version.owner, name=version.table)
         rows = None if not found or found[0][0] is None else int(found[0][0])
@@ -96,7 +95,7 @@ class ScnView:
         return rows or 0, pieces(whole, cuts(extents, chunk_count(rows, size, self._config.chunk_rows)))
 
     def keep(self, tables: Sequence[str]) -> list[str]:
-        """Those that can no longer be read as they were."""
+        """The tables that can no longer be read as of the SCN."""
         now = self._clock()
         if now - self._kept_at < _KEEP_SECONDS:
             return []
@@ -112,7 +111,7 @@ class ScnView:
 
     def _is_gone(self, name: str, where: str, binds: dict[str, object]) -> bool:
         owner, _, table = name.partition(".")
-        # by the table and not by an index: it is its blocks that are copied
+        # a full scan, not an index: the copy reads the table's blocks
         sql = f"SELECT /*+ FULL(t) */ COUNT(*) FROM {quoted(owner)}.{quoted(table)} AS OF SCN :scn t WHERE {where}"
         try:
             self._database.ask(sql, **binds)

@@ -1,1 +1,1 @@
-"""Transactions put together over all redo threads."""
+"""Assembles transactions over all redo threads."""

@@ -1,20 +1,19 @@
-"""From events to committed transactions: by xid, across threads. No clock, no files but the spill's.
+"""Assembles committed transactions from events: by xid, across threads. No clock, and no files except spill files.
 
-A transaction's rows are all in one thread: an undo segment belongs to one instance. What can be in another one is its
-end: an instance that recovers a dead one rolls its transactions back in its own log, and an in-doubt transaction may
-be committed by any. An end, or an undo, of a transaction that this thread has not begun is such a one.
+A transaction's rows are all in one thread: an undo segment belongs to one instance. Its end can be in another thread:
+an instance that recovers a dead one rolls back the dead one's transactions in its own log, and any instance may commit
+an in-doubt transaction. This is the case for an end, or an undo, of a transaction that has no begin in its thread.
 
-**The rule for those.** A record of SCN c in thread t that belongs to a transaction of another thread is processed only
-when all other threads have been read to c: their marks are at or above c, or they are themselves suspended at a
-record of SCN ≥ c (SCNs of a thread do not fall). Until then t is suspended there: it yields, and its mark, the LWN's
-SCN − 1, stays below c. Of the suspended threads the one with the lowest SCN never waits for another suspended one, so
-they cannot wait in a circle.
+**Records of another thread's transaction.** Such a record with SCN c in thread t is processed only when all other
+threads have been read to c: their marks are at or above c, or they are themselves suspended at a record of SCN ≥ c
+(SCNs of a thread do not decrease). Until then t is suspended at the record, and its mark, the LWN's SCN − 1, stays
+below c. The suspended thread with the lowest SCN never waits for another suspended thread, so there is no deadlock.
 
-**After a restart** each thread is read from a place at or before the first record of all that was open in it, up to
-`read_until` for the second time. There, and only there, records of transactions that were not open then are leftovers
-of closed ones and mean nothing. **At the start of capture** the same holds for records at or below `since`: what was
-open at that SCN began behind the place from which the logs are read, and not below `low`. Behind both a record without
-a begin is an error.
+**After a restart** each thread is read from a position at or before the first record of all transactions that were open
+in it; the records up to `read_until` are read for the second time. In that range, and only there, records of
+transactions that were not open at `read_until` belong to transactions that have ended, and are ignored. **At the start
+of capture** the same holds for records at or below `since`: transactions that were open at that SCN began after the
+position from which the logs are read, and not below `low`. After both, a record without a begin is an error.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ from lowwater_extractor.spill import SpillSpace
 
 Out = list[SourceTransaction]
 
-#: `Order(major, minor)` at half its cost: one for each transaction
+#: `Order(major, minor)` at half the cost; called for each transaction
 _order: Callable[[tuple[int, int]], Order] = partial(tuple.__new__, Order)
-#: about what a change has in the log beside the values of its row, and what its frame has beside them
+#: about how many bytes a change has in the log in addition to its values, and its frame in addition to them
 _PAIR_MORE_BYTES, _FRAME_MORE_BYTES = 300, 24
 
 
@@ -66,21 +65,21 @@ class Assembler:
         spill_bytes_max: int = 64 << 20,
         stale: StaleTables | None = None,
     ) -> None:
-        #: tables whose rows are not known any more
+        #: tables whose rows are no longer known
         self.stale = StaleTables(source, {}) if stale is None else stale
         self.threads: dict[int, ThreadAssembly] = {}
-        #: transactions whose begin is gone and which the operator asked to leave out
+        #: transactions whose begin is gone and which are left out by the config
         self.left_out: set[int] = set()
         self._source = source
         self._maker = maker
         self._space = space
         self._spill_bytes_max = spill_bytes_max
-        #: tables → the transactions that may have changed them without having been seen to, and why
+        #: tables → the open transactions that may have changed them by records that were not captured, and why
         self._doubtful: dict[str, tuple[set[int], str]] = {}
-        #: at most the bytes of rows in memory: what is dropped is not taken off at once
+        #: upper bound of the bytes of rows in memory: undone rows are not subtracted at once
         self._held = 0
 
-    # --- what the stream calls
+    # --- called by the stream
 
     def feed(self, thread: ThreadAssembly, lwn: Lwn, out: Out) -> bool:
         """Process an LWN. False: suspended at a record that waits for another thread."""
@@ -91,7 +90,7 @@ class Assembler:
         return self.go_on(thread, out)
 
     def go_on(self, thread: ThreadAssembly, out: Out) -> bool:
-        """From where it was suspended to the end of the LWN. All captured rows pass here."""
+        """Continue from where the thread was suspended to the end of the LWN. All captured rows pass through here."""
         assert thread.lwn is not None
         events, get, floor, held = thread.events, thread.branches.get, thread.mark, 0
         last = -1
@@ -121,7 +120,7 @@ class Assembler:
         return True
 
     def reached(self, thread: ThreadAssembly, place: Place) -> None:
-        """All before `place` has been processed: perhaps the restart is over for this thread."""
+        """All records before `place` have been processed: ends the second reading if that reaches `read_until`."""
         if thread.caught_up or place < thread.read_until:
             return
         thread.caught_up = True
@@ -133,7 +132,7 @@ class Assembler:
         thread.open_then = set()
 
     def start(self, thread: ThreadAssembly, read: Place) -> Place:
-        """From where the thread has to be read after a restart, given how far it is read."""
+        """The position from which the thread has to be read after a restart, if it has been read to `read`."""
         return min([read, *thread.first_open()])
 
     # --- events that are not rows
@@ -180,7 +179,7 @@ class Assembler:
             branch.ddl.append(data)
 
     def _undo(self, thread: ThreadAssembly, scn: int, slot: int, data: bytes) -> bool:
-        """The log names only undo segment and slot."""
+        """Undo a change. The log has only the undo segment and slot of the transaction."""
         xid = thread.slots.get(slot)
         home = thread
         if xid is None:
@@ -198,7 +197,7 @@ class Assembler:
         undone = undone_by(data)
         if home.branches[xid].undo(undone) is None:
             raise LogCorruptError(
-                f"transaction {txid_text(xid)} takes back a change of object {undone[0]} that it does not have",
+                f"transaction {txid_text(xid)} undoes a change of object {undone[0]} that it does not have",
                 hint="a change of it was not read, or not understood: report it with the log, and reset the source",
                 **self._where(thread),
             )
@@ -228,7 +227,7 @@ class Assembler:
         branch = self._close(home, xid)
         for other in self.threads.values():
             other.touched.pop(xid, None)
-            # it may be that another thread is still read for the second time, behind the end
+            # another thread may still be in its second reading, at records after this end
             other.open_then.discard(xid)
         self._held -= branch.memory()
         if not is_commit or scn <= thread.since or self._again(thread):
@@ -250,12 +249,12 @@ class Assembler:
         return home.branches.pop(xid)
 
     def _order_of(self, thread: ThreadAssembly, scn: int) -> Order:
-        """Of a commit at the record that is being processed."""
+        """The order of a commit at the record that is being processed."""
         sequence, offset, _ = thread.lwn_place
         return _order((scn, sequence << 40 | offset + thread.at + 1))
 
     def _follow(self, thread: ThreadAssembly, scn: int, xid: int, statements: list[bytes]) -> None:
-        """DDL has committed, or a transaction that may have changed an object before that was captured."""
+        """Process committed DDL, and mark tables as stale that this transaction may have changed unnoticed."""
         order = self._order_of(thread, scn)
         for table, (xids, why) in list(self._doubtful.items()):
             if xid in xids:
@@ -271,14 +270,14 @@ class Assembler:
                 self._doubt(table, order, found.stale.get(table, "its object was not captured before"))
 
     def verify(self, scn: int) -> None:
-        """All threads are read up to `scn`: has the log told of all that became of the captured tables?"""
+        """All threads are read up to `scn`: mark tables as stale whose object differs from the database's."""
         found = self._maker.verify(scn)
         if found is not None:
             for table, why in found.stale.items():
                 self._doubt(table, Order.mark(scn), why)
 
     def _load(self, thread: ThreadAssembly, scn: int, data: bytes) -> None:
-        """Rows came as whole blocks. The log does not say in which transaction: in one that is open, or in this LWN."""
+        """Rows were loaded as whole blocks, by an open transaction or one in this LWN: which one is not in the log."""
         if self._again(thread) and not thread.open_then:
             return
         table = self._maker.loaded(scn, data)
@@ -286,22 +285,22 @@ class Assembler:
             self._doubt(table, Order.mark(scn), "a direct load")
 
     def _doubt(self, table: str, order: Order, why: str) -> None:
-        """Rows of the table were not seen in what was read so far, of any thread: the state is not known before all
-        transactions that are open now have ended."""
+        """Mark a table as stale now, and again at the end of each open transaction, which may have changed its rows by
+        records that were not captured."""
         upper = Order.mark(max(each.upper for each in self.threads.values()))
         if upper.major > min(each.since for each in self.threads.values()):
-            # what has ended by the start of capture is in every copy
+            # every copy contains the transactions that ended before the start of capture
             self.stale.add(table, max(order, upper), why)
         xids = {xid for each in self.threads.values() for xid in each.branches}
         known = self._doubtful.get(table)
         self._doubtful[table] = (xids | known[0] if known else xids, why)
 
     def _emit(self, thread: ThreadAssembly, event: Event, branch: Branch, out: Out) -> None:
-        """Hand over a commit that lies behind the start of capture and was not handed over before."""
+        """Emit a transaction that committed after the start of capture and was not emitted before."""
         scn, xid, _, _, data = event
         order = self._order_of(thread, scn)
         if order <= thread.last_order:
-            raise self._broken(thread, f"commit at {order} behind one at {thread.last_order}")
+            raise self._broken(thread, f"commit at {order} after one at {thread.last_order}")
         thread.last_order = order
         time_us = HEAD.unpack_from(data)[0] * 1_000_000
         changes = Changes(self._maker, branch.taken(), time_us, scn)
@@ -312,19 +311,19 @@ class Assembler:
     # --- rules
 
     def _again(self, thread: ThreadAssembly) -> bool:
-        """Has this record been processed before the restart?"""
+        """Whether this record was processed before the restart."""
         return not thread.caught_up and thread.here() < thread.read_until
 
     def _is_old(self, thread: ThreadAssembly, scn: int) -> bool:
-        """What has no begin here belongs to a transaction that was closed before capture, or before the restart."""
+        """Whether a record without a begin belongs to a transaction that ended before capture or the restart."""
         return scn <= thread.since or self._again(thread)
 
     def _is_left_out(self, xid: int) -> bool:
-        """`xid` may be a slot: an undo says no more."""
+        """`xid` may be only segment and slot, as in an undo."""
         return xid in self.left_out or any(slot_of(each) == xid for each in self.left_out)
 
     def _ready(self, thread: ThreadAssembly, scn: int) -> bool:
-        """Have all other threads been read to `scn`?"""
+        """Whether all other threads have been read to `scn`; else sets `waiting` and `awaited`."""
         late = [
             other.number
             for other in self.threads.values()
@@ -339,7 +338,7 @@ class Assembler:
             return _ignore
         raise LogGapError(
             f"a record of transaction {txid_text(xid)}, but its begin was not read",
-            hint="records are missing before this one; capture has to begin anew",
+            hint="records are missing before this one; start capture again",
             **self._where(thread),
         )
 
@@ -359,4 +358,4 @@ class Assembler:
 
 
 def _ignore(row: bytes) -> None:
-    """Of a transaction that is not to be published nothing is kept."""
+    """Discard a row of a transaction that is not captured."""

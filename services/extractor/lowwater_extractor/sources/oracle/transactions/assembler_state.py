@@ -1,4 +1,4 @@
-"""What the assembler keeps: the rows of an open transaction, and a thread's state."""
+"""The assembler's state: the rows of open transactions, and the state of each thread."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _NOWHERE = Place(0, 0)
 
 
 class Branch(OpenRows):
-    """The rows of one open transaction. `append` is the list's own method: it is called for each."""
+    """The rows of one open transaction. `append` is the list's bound method, because it is called for each row."""
 
     __slots__ = ("append", "ddl", "place", "spilled_changes")
 
     def __init__(self, place: Place, scn: int) -> None:
         super().__init__(scn)
-        #: of its first record
+        #: position of its first record
         self.place = place
         self.append: Callable[[bytes], None] = self.rows.append
-        #: records of DDL that are followed once it has committed
+        #: DDL records, which take effect at the commit
         self.ddl: list[bytes] = []
-        #: how many changes those rows can become
+        #: upper bound of the number of changes of the spilled rows
         self.spilled_changes = 0
 
     def undo(self, undone: Undone) -> bytes | None:
-        """Take the newest row back that fits. None: there is none."""
+        """Remove and return the newest row that matches. None: there is none."""
         end = len(self.rows)
         while True:
             for at in range(end - 1, -1, -1):
@@ -52,35 +52,35 @@ class Branch(OpenRows):
         super().spill(space)
 
     def changes_max(self) -> int:
-        """No less than there will be: a row in several pieces is counted by its pieces."""
+        """Upper bound of the number of changes: a row in several pieces counts once per piece."""
         return self.spilled_changes + sum(map(changes_max, self.rows))
 
 
 @dataclass(slots=True)
 class ThreadAssembly:
-    """How far one thread is read, and what is open in it."""
+    """How far one thread has been read, and its open transactions."""
 
     number: int
-    #: what lies before this place was read and handed over before the restart
+    #: records before this position were processed before the restart
     read_until: Place
-    #: commits at or below this SCN lie before the start of capture
+    #: commits at or below this SCN are before the start of capture
     since: int
-    #: what began below this SCN was over at the start of capture
+    #: transactions that began below this SCN had ended at the start of capture
     low: int = 0
-    #: the mark that `read_until` stands for
+    #: the mark at `read_until`
     mark_then: int = 0
-    #: what was open in this thread then: of all that is read again, only this counts
+    #: transactions that were open in this thread at `read_until`: only their records are read again
     open_then: set[int] = field(default_factory=set)
     #: every record of this thread at or below this SCN has been processed in this run
     mark: int = 0
     #: above every SCN of this thread that was processed in this run
     upper: int = 0
     caught_up: bool = False
-    #: by xid, in the order of their first records here
+    #: open transactions by xid, in the order of their first records in this thread
     branches: dict[int, Branch] = field(default_factory=dict)
-    #: undo segment and slot (an xid without its sequence) → the transaction that began there last
+    #: undo segment and slot (an xid without its sequence) → the transaction that began in it last
     slots: dict[int, int] = field(default_factory=dict)
-    #: transactions of other threads that have undo records here → the first of them
+    #: transactions of other threads with undo records in this thread → position of the first
     touched: dict[int, Place] = field(default_factory=dict)
     #: suspended at a record of this SCN, which waits for another thread
     waiting: int | None = None
@@ -88,7 +88,7 @@ class ThreadAssembly:
     lwn: Lwn | None = None
     lwn_place: Place = _NOWHERE
     events: Iterator[Event] = field(default_factory=lambda: iter(()))
-    #: where in the LWN the event is that is being processed
+    #: position in the LWN of the event that is being processed
     at: int = 0
     last_order: Order = ORDER_MIN
 
@@ -96,16 +96,16 @@ class ThreadAssembly:
         return self.lwn_place._replace(record=self.at)
 
     def open_now(self) -> list[int]:
-        """The transactions that have records here and are not closed."""
+        """The open transactions that have records in this thread."""
         return list({**self.branches, **self.touched, **dict.fromkeys(self.open_then)})
 
     def first_open(self) -> list[Place]:
-        """The first records of the oldest transactions that are open here."""
+        """Positions of the first records of the oldest open transactions."""
         places = [branch.place for branch in _first(self.branches)]
         return places + list(_first(self.touched))
 
     def open_in_slot(self, slot: int, scn: int) -> int | None:
-        """The transaction of this slot that was open at `scn`: the slot may have been taken again since."""
+        """The transaction of this slot that was open at `scn`: the slot may have been reused since."""
         found = None
         for xid, branch in self.branches.items():
             if slot_of(xid) == slot and branch.scn <= scn:

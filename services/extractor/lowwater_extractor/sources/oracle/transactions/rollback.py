@@ -1,11 +1,11 @@
-"""Which change an undo (5.6, 5.11) takes back. Pure.
+"""Finds the change that an undo (5.6, 5.11) undoes. Pure.
 
-The database applies a change's undo record as it stands: so the row operation in front of the 5.6 is the one that the
-change's own 5.1 has kept for that, with the same operation, block and slot. An object alone is not enough: another
-change of the same table would be taken back without a word.
+The database applies a change's undo record as it is: so the row operation before the 5.6 is the one in the change's
+5.1, with the same operation, block and slot. The object alone is not enough: another change of the same table would be
+undone silently.
 
-A transaction is undone from its newest change on. Only where several processes recover a dead instance's transaction
-side by side may changes of different blocks change places, so an older change that fits is taken, too.
+A transaction is undone from its newest change on. Only if several processes recover a dead instance's transaction in
+parallel may changes of different blocks be undone in another order, so an older change that matches is accepted, too.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from lowwater_extractor.sources.oracle.redo.codes import HEAD
 from lowwater_extractor.sources.oracle.rows import pairs
 from lowwater_extractor.sources.oracle.rows.pair_fields import bad, fields, order_of
 
-#: the operation of a KDO → where it has the row's slot
+#: the operation of a KDO → offset of the row's slot in it
 _SLOT_AT = {
     pairs.IRP: 42, pairs.ORP: 42, pairs.DRP: 16, pairs.LKR: 16, pairs.URP: 20, pairs.CFA: 24
 }  # fmt: skip
 _MANY = (pairs.QMI, pairs.QMD)
-#: which field has the KDO: of a 5.1, of a row operation
+#: index of the field with the KDO: in a 5.1, in a row operation
 _IN_UNDO, _IN_ROW = 3, 1
 _OPERATION = 0x1F
 
-#: object; operation, block and slots, or None where no row of a block is changed
+#: object; operation, block and slots, or None if no row is changed
 Undone = tuple[int, tuple[int, int, tuple[int, ...]] | None]
 
 
 def undone_by(data: bytes) -> Undone:
-    """What the undo of an UNDO event is about."""
+    """The change that an UNDO event undoes."""
     object_id, _, split = HEAD.unpack_from(data)
     return object_id, _kdo(data, _IN_ROW) if split else None
 
 
 def undo_of(data: bytes) -> Undone:
-    """What the undo of a captured change will be about."""
+    """The value of `undone_by` for the undo of this captured change."""
     object_id, _, split = HEAD.unpack_from(data)
     if not split or data[HEAD.size + 4 * split + 1] == pairs.LMN:
-        # it stands alone, or only says more about a row: no row is changed back
+        # an undo without a row operation, or a supplement: no row is changed
         return object_id, None
     return object_id, _kdo(data, _IN_UNDO)
 
@@ -60,4 +60,4 @@ def _kdo(data: bytes, field: int) -> tuple[int, int, tuple[int, ...]] | None:
         at = _SLOT_AT.get(op)
         return op, block, () if at is None else unpack_from(f"{order}H", kdo, at)
     except (error, IndexError) as cause:
-        raise bad("a row operation that is shorter than its fields say") from cause
+        raise bad("a row operation that is shorter than its fields") from cause

@@ -1,4 +1,4 @@
-"""The rows of a transaction, as the log has them: undecoded, in memory or on disk."""
+"""The rows of a transaction as bytes of the log, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SEGMENT_BYTES = 1 << 20
 
 
 class Rows:
-    """Of a committed one. First what was spilled, then what is in memory. Can be iterated more than once."""
+    """The rows of a committed transaction, first the spilled ones. Can be iterated more than once."""
 
     __slots__ = ("rows", "spilled")
 
@@ -26,12 +26,12 @@ class Rows:
 
 
 class OpenRows:
-    """Of one that has not ended: those that stand so far."""
+    """The rows of an open transaction that have not been undone."""
 
     __slots__ = ("rows", "scn", "spilled")
 
     def __init__(self, scn: int) -> None:
-        #: of its begin
+        #: SCN of its begin
         self.scn = scn
         self.rows: list[bytes] = []
         self.spilled: SpillFile | None = None
@@ -53,7 +53,7 @@ class OpenRows:
         step = max(1, len(self.rows) * _SEGMENT_BYTES // max(1, self.memory()))
         for at in range(0, len(self.rows), step):
             self.spilled.append((self.rows[at : at + step], []))
-        # the same list object: others may hold its `append`
+        # the list object must stay the same: `Branch` holds its `append`
         self.rows.clear()
 
     def taken(self) -> Rows:
@@ -61,7 +61,7 @@ class OpenRows:
 
 
 def spill_largest(opened: Iterable[OpenRows], space: SpillSpace, bytes_max: int) -> int:
-    """Down to half of the limit, the largest first. Returns the bytes that are still in memory."""
+    """Spill the largest transactions first, down to half of the limit. Return the bytes that are still in memory."""
     sizes = sorted(((each.memory(), at, each) for at, each in enumerate(opened)), reverse=True)
     held = sum(size for size, _, _ in sizes)
     for size, _, each in sizes:
