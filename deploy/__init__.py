@@ -1,1 +1,1 @@
-"""What is made by code for those who install it: `make generate` writes the dashboards and docs/metrics.md."""
+"""Deployment files; `make generate` generates the dashboards, docs/metrics.md and the chart's README."""

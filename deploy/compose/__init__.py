@@ -1,1 +1,1 @@
-"""What docker-compose.yml mounts into its services."""
+"""Files that docker-compose.yml mounts into its services."""

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Ten transfers a second until it is told to end.
+# Ten transfers per second until it is stopped.
 set -eu
 export MYSQL_PWD="$MYSQL_PASSWORD"
 while true; do

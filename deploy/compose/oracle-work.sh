@@ -1,5 +1,5 @@
 #!/bin/bash
-# Ten transfers a second until it is told to end.
+# Ten transfers per second until it is stopped.
 set -euo pipefail
 sqlplus -s "bank/$ORACLE_PASSWORD@oracle:1521/FREEPDB1" <<'EOF'
 DECLARE

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What docs/oracle.md says, on the database's first start: archived logs, supplemental logging, a user, a bank.
+# The set-up of docs/oracle.md, at the database's first start: archived logs, supplemental logging, a user, a bank.
 set -euo pipefail
 sqlplus -s / as sysdba <<EOF
 WHENEVER SQLERROR EXIT FAILURE

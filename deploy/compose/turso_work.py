@@ -15,7 +15,7 @@ def work() -> None:
     FILE.parent.mkdir(parents=True, exist_ok=True)
     connection = turso.connect(str(FILE))
     cursor = connection.cursor()
-    # capture is the writer's: every connection that writes sets it
+    # capture is a setting of the connection: every writing connection must set it
     cursor.execute("PRAGMA capture_data_changes_conn('full')")
     cursor.execute("CREATE TABLE IF NOT EXISTS accounts (id INTEGER PRIMARY KEY, cents INTEGER NOT NULL)")
     cursor.execute(

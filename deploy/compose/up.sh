@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# up.sh [profile …]: a bank flows. Profiles: core, postgres, mysql, mongo, oracle, turso, observe (default: core observe).
-# The first run writes .env with passwords of its own; docker compose reads it from then on.
+# up.sh [profile …]: starts an example bank with docker compose.
+# Profiles: core, postgres, mysql, mongo, oracle, turso, observe (default: core observe).
+# The first run writes .env with random passwords, which docker compose reads.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -18,7 +19,7 @@ if [[ ! -e .env ]]; then
     echo "compose: wrote .env with new passwords; it stays on this machine (git does not see it)"
 fi
 if [[ -n $profiles ]]; then
-    # without core there is no Kafka to flow through
+    # Kafka is in the profile core
     chosen=$(printf '%s\n' core $profiles | sort -u | paste -sd, -)
     sed -i.old "s/^COMPOSE_PROFILES=.*/COMPOSE_PROFILES=$chosen/" .env && rm -f .env.old
 fi

@@ -1,4 +1,4 @@
-"""The few kinds of panels that the dashboards are made of."""
+"""The panel types of the dashboards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 
-#: how a panel says that it may be empty; a test lets only those be so
+#: prefix of the description of a panel that may be empty; a test requires data in all others
 ONLY_WHEN = "Only when "
 #: columns of Grafana's grid
 WIDTH = 24
@@ -33,12 +33,12 @@ class Panel:
     unit: str
     queries: tuple[Query, ...]
     kind: Literal["lines", "number", "states"] = "lines"
-    #: what it means, and what to do about it
+    #: description
     about: str = ""
-    #: what must happen before it shows anything; nothing: it always does
+    #: the condition under which the panel has data; "": always
     only_when: str = ""
     width: int = 8
-    #: from here on it is yellow, and red
+    #: thresholds of yellow and red
     limits: tuple[float, float] | None = None
 
 
@@ -85,7 +85,7 @@ def _thresholds(yellow: float, red: float) -> dashboard.ThresholdsConfig:
 
 
 def variable(name: str, label: str, query: str) -> dashboard.QueryVariable:
-    """A choice of label values, all of them to begin with."""
+    """A dashboard variable of label values, initially all of them."""
     made = dashboard.QueryVariable(name).label(label).query(query).datasource(_DATASOURCE)
     made.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
     return made.multi(True).include_all(True).all_value(".*")

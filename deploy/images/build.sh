@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # build.sh [--local-base] [--skip] [--check] [service …]: build the images (all of them, or those named) with podman or docker.
-#   --local-base  from a Debian that debootstrap makes: no registry of images is asked, only those of packages
-#   --skip        where it cannot be done, say why and end well (for CI)
-#   --check       then look at what came out: its user, its size, its health check, a first word of the program
-# LOWWATER_BUILD_OPTIONS go to `build` as they are (--network=host, --volume=… for a proxy's certificates).
+#   --local-base  use a Debian base created by debootstrap: needs only package registries, no image registry
+#   --skip        if the build is not possible, print the reason and exit with 0 (for CI)
+#   --check       check the images: user, size, health check, a first run of the program
+# LOWWATER_BUILD_OPTIONS are passed to `build` unchanged (--network=host, --volume=… for a proxy's certificates).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -48,7 +48,7 @@ if [[ -n $local_base ]]; then
         trap 'rm -rf "$root"' EXIT
         echo "images: debootstrap makes a base image (once, two minutes)"
         debootstrap --variant=minbase bookworm "$root" >"$root.log" || { tail "$root.log" >&2; exit 1; }
-        # what this machine trusts beside the usual ones, a proxy above all, is trusted by the build, too
+        # additional certificates of this machine, such as a proxy's, are trusted by the build, too
         install -d "$root/usr/local/share/ca-certificates"
         cp -r /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
         rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/* "$root"/usr/share/doc "$root"/usr/share/man \
@@ -56,7 +56,7 @@ if [[ -n $local_base ]]; then
         tar -C "$root" -c . | $engine import - lowwater-base >/dev/null
     fi
     why=$($engine run --rm --network none lowwater-base true 2>&1) || cannot "$engine cannot run a container here: ${why##*$'\n'}"
-    # the packages come by the machine's own network: a bridge may not be there
+    # packages are downloaded over the host's network, because a bridge may not exist
     options+=(--build-arg BASE=lowwater-base --network host)
 fi
 

@@ -3,7 +3,7 @@
 # BASE: any Debian from 12 on, also one that no registry has (deploy/images/build.sh); KINDS: source kinds that it can add and check.
 ARG BASE=docker.io/library/debian:12.11-slim
 
-# ---- what both stages stand on
+# ---- the base of both stages
 # hadolint ignore=DL3006
 FROM ${BASE} AS base
 RUN apt-get update \
@@ -63,7 +63,7 @@ ENV PATH=/opt/lowwater/bin:$PATH \
 WORKDIR /var/lib/lowwater
 USER 10001:10001
 EXPOSE 8080
-# nothing else is written to: run it read-only, with a tmpfs on /tmp
+# no other directory is written to: run it read-only, with a tmpfs on /tmp
 VOLUME ["/var/lib/lowwater"]
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["python3", "/opt/lowwater/bin/healthy.py"]
 ENTRYPOINT ["lowwater-control"]

@@ -1,4 +1,4 @@
-"""What the Spark operator submits: the landing application, in the driver that it has started."""
+"""The application that the Spark operator submits: the landing, in the driver that the operator has started."""
 
 from lowwater_spark.__main__ import main
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # land …      the landing application of a group: its driver, or all of it (local)
-# executor    as the driver asks Kubernetes for it
+# executor    as the driver requests it from Kubernetes
 # driver …    as the Spark operator starts it
 set -eu
 SPARK_HOME=$(/opt/lowwater/bin/python -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')

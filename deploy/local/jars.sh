@@ -1,5 +1,5 @@
 #!/bin/sh
-# jars.sh kafka spark: the jars of these profiles of pom.xml, in .jars/<profile>. Of each all of them or none.
+# jars.sh kafka spark: the jars of these profiles of pom.xml, in .jars/<profile>. Of each profile all jars or none.
 set -eu
 for profile in "$@"; do
     part=.jars/$profile.part

@@ -10,6 +10,6 @@ if [ ! -x .venv/bin/uv ]; then # also after a set-up that was interrupted
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$version"
 fi
 echo "setup: installing the packages of uv.lock into .venv"
-# compiled once here, not by every process that starts: some environments forbid Python to write what it compiled
+# byte-compiled once here, not by every process: some environments do not allow Python to write .pyc files
 UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 \
     .venv/bin/uv sync --quiet --frozen --all-packages --python .venv/bin/python

@@ -1,10 +1,10 @@
-{{/* The fleet's config, as shared/lowwater/runtime/config.py reads it. What a value cannot say by its type is checked here. */}}
+{{/* The fleet's config, as shared/lowwater/runtime/config.py reads it. Checks that the schema of the values cannot express are done here. */}}
 
 {{- define "lowwater.listen" -}}
 {{- dict "host" "0.0.0.0" "port" 8080 | toJson -}}
 {{- end -}}
 
-{{/* (where, name, mapping): a secret in the clear is refused before it is in a ConfigMap */}}
+{{/* (where, name, mapping): a secret as plain text is refused before it is in a ConfigMap */}}
 {{- define "lowwater.noSecrets" -}}
 {{- $where := index . 0 -}}
 {{- range $name, $value := index . 1 -}}
@@ -83,7 +83,7 @@
 {{- mustMergeOverwrite $made (deepCopy $values.spark) (deepCopy (default dict (index . 2).spark)) | toJson -}}
 {{- end -}}
 
-{{/* (pattern, where, value, words): what a schema could only say as a pattern, in words */}}
+{{/* (pattern, where, value, message): a pattern check with a readable message instead of the schema's pattern */}}
 {{- define "lowwater.mustMatch" -}}
 {{- if and (index . 2) (not (regexMatch (index . 0) (index . 2))) -}}
 {{- fail (printf "%s is %q: %s" (index . 1) (index . 2) (index . 3)) -}}
@@ -171,7 +171,7 @@
 {{- $made | toJson -}}
 {{- end -}}
 
-{{/* the whole of it, as JSON */}}
+{{/* the whole config, as JSON */}}
 {{- define "lowwater.fleet" -}}
 {{- include "lowwater.check" . -}}
 {{- $root := . -}}

@@ -12,7 +12,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* (root, component, name): the name of an object. Two names never become one: what is changed or cut gets a hash */}}
+{{/* (root, component, name): the name of an object. Different names stay different: a name that is changed or truncated gets a hash */}}
 {{- define "lowwater.objectName" -}}
 {{- $root := index . 0 -}}
 {{- $plain := printf "%s-%s-%s" (include "lowwater.fullname" $root) (index . 1) (index . 2) -}}
@@ -24,7 +24,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* (root, component): selected by; app.kubernetes.io/name is the same for what the runner makes */}}
+{{/* (root, component): selector labels; app.kubernetes.io/name is the same for objects of the runner */}}
 {{- define "lowwater.selector" -}}
 app.kubernetes.io/name: lowwater
 app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
@@ -43,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{/* of pods: nothing that changes with every version of the chart, or each upgrade would start all of them anew */}}
+{{/* labels of pods: none that changes with the chart's version, otherwise each upgrade would restart all pods */}}
 {{- define "lowwater.podLabels" -}}
 {{ include "lowwater.selector" . }}
 {{- with (index . 0).Values.commonLabels }}
@@ -70,7 +70,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{/* (root, spec of a pod's parent): what every pod has */}}
+{{/* (root, spec of a pod's parent): fields of every pod */}}
 {{- define "lowwater.pod" -}}
 {{- $root := index . 0 -}}
 {{- $of := index . 1 -}}
@@ -109,7 +109,7 @@ envFrom:
 {{- $root := index . 0 -}}
 env:
   - {name: LOWWATER_CONFIG, value: /etc/lowwater/fleet.yaml}
-  # what is spilled goes to the volume, not to the container's own file system
+  # spill files go to the volume, not to the container's own file system
   - {name: TMPDIR, value: /var/lib/lowwater}
   - {name: HOME, value: /var/lib/lowwater}
   {{- if and $root.Values.schemaRegistry.url $root.Values.schemaRegistry.existingSecret }}
@@ -156,7 +156,7 @@ volumes:
   {{- end }}
 {{- end -}}
 
-{{/* probes from the health endpoints; /health/live fails once the loop has stood still for two minutes */}}
+{{/* probes from the health endpoints; /health/live fails once the main loop has been blocked for two minutes */}}
 {{- define "lowwater.probes" -}}
 startupProbe:
   httpGet: {path: /health/live, port: http}

@@ -30,7 +30,7 @@
 {{- dict "volumes" $volumes | toJson -}}
 {{- end -}}
 
-{{/* (root, name, group): what Spark makes its executors' pods from */}}
+{{/* (root, name, group): the pod template of Spark's executors */}}
 {{- define "lowwater.executorTemplate" -}}
 {{- $root := index . 0 -}}
 {{- $name := index . 1 -}}
