@@ -116,6 +116,29 @@ def test_a_table_whose_column_was_renamed_is_stale_before_the_rows_that_come_aft
         reading.stream.close()
 
 
+def test_rows_of_tables_that_have_each_others_names_for_a_time_make_them_stale(new_file: NewFile) -> None:
+    """No rename is in the log: rows under a name may be of another table, with other columns."""
+    file = new_file()
+    other = "CREATE TABLE other (id INTEGER PRIMARY KEY, n INT, m INT)"
+    file.do(T, other, "INSERT INTO other VALUES (1, 1, 1)")
+
+    def swap() -> None:
+        file.do("ALTER TABLE t RENAME TO x", "ALTER TABLE other RENAME TO t", "ALTER TABLE x RENAME TO other")
+
+    with captured(file, audit_seconds=0) as reading:
+        reading.drain()
+        swap()
+        file.do("INSERT INTO t VALUES (2, 2, 2)", "INSERT INTO other VALUES (3, 'text')")
+        file.do("ALTER TABLE t RENAME TO y", "INSERT INTO y VALUES (4, 4, 4)", "ALTER TABLE y RENAME TO t")
+        swap()
+        file.do("INSERT INTO t VALUES (5, 'x')")
+        polled = reading.poll()
+        assert set(polled.stale) == {"main.t", "main.other"}
+        reading.drain()
+        file.do("INSERT INTO t VALUES (6, 'y')", "INSERT INTO other VALUES (7, 7, 7)")
+        assert [change.after for change in reading.changes()][-2:] == [(6, "y"), (7, 7, 7)]
+
+
 def test_a_table_that_is_renamed_is_captured_under_its_new_name(new_file: NewFile) -> None:
     file = new_file()
     file.do(T, "INSERT INTO t VALUES (1, 'x')")

@@ -14,7 +14,7 @@ So a transaction is identified by the change id of its first change, which is un
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import structlog
@@ -63,13 +63,15 @@ class Assembler:
 
     def __init__(
         self, config: TursoConfig, source: str, tables: Tables, space: SpillSpace, at: int, now_tables: NowTables,
-        cuts: Iterable[int] = (),
+        cuts: Iterable[int] = (), *, is_schema_changed: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
+        """`is_schema_changed`: whether the database's schema has changed since it was last compared with the log."""
         self._config = config
         self._source = source
         self._tables = tables
         self._space = space
         self._now_tables = now_tables
+        self._is_schema_changed = is_schema_changed
         #: COMMITs at which earlier polls ended: transactions before them may be published, so they end there again
         self._cuts = frozenset(cuts)
         #: the last row that was fed
@@ -141,7 +143,13 @@ class Assembler:
                 except (WidthError, CodecError):
                     # decoded again with the database's current columns, if they have changed
                     found = self._wider(table, change_id, after or before or b"")
-                    body = self._body(found, change_id, kind)(rowid, before, after, updates, time * 1_000_000)
+                    try:
+                        body = self._body(found, change_id, kind)(rowid, before, after, updates, time * 1_000_000)
+                    except (WidthError, CodecError):
+                        if not self._is_schema_changed():
+                            raise
+                        self._skip_row(table, change_id)
+                        continue
                 frames.append((found.header, body))
                 size += len(body)
                 if size > _COUNTED:
@@ -251,6 +259,10 @@ class Assembler:
             try:
                 return self._tables.adopt_unknown(name, self._now_tables(change_id)[0], change_id)
             except KeyError:
+                if self._is_schema_changed():
+                    # a name that a table had for a time: under its name of now it is stale
+                    _log.warning("a row of an unknown table is skipped", source=self._source, table=name, at=change_id)
+                    return None
                 raise missing_table(name, self._source, change_id) from None
 
     def _wider(self, name: str, change_id: int, record: bytes) -> Captured:
@@ -261,6 +273,14 @@ class Assembler:
             found = self._tables.captured[name]
         assert found is not None
         return found
+
+    def _skip_row(self, name: str, change_id: int) -> None:
+        """Skip a row that does not fit its table, after renames that are not in the log.
+
+        Another table may have had this name for a time. Both are stale, and are copied again.
+        """
+        known = self._tables.name_of(name)
+        self._tables.mark_stale(known, change_id, "another table had its name for a time, without a change in the log")
 
     def _schema(
         self, change_id: int, time: int, kind: int, rowid: int, before: bytes | None, after: bytes | None,

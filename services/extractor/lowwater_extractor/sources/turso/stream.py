@@ -82,7 +82,10 @@ class TursoStream:
             self._audit.restore(encoders.notes, self._start.at, self._tables)
         now_tables: NowTables = lambda at: catalogue.texts_at(database, config, at)  # noqa: E731
         self._cuts: list[int] = json.loads(encoders.notes.get(_CUTS, b"[]"))
-        self._assembler = Assembler(config, source, self._tables, self._space, self._start.at, now_tables, self._cuts)
+        self._assembler = Assembler(
+            config, source, self._tables, self._space, self._start.at, now_tables, self._cuts,
+            is_schema_changed=lambda: self._schema.differs,
+        )  # fmt: skip
         #: change id of the position in Kafka
         self._durable_at = self._start.at
         #: the last row that was read, and the one before it

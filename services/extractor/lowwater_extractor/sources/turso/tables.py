@@ -285,8 +285,9 @@ class Tables:
     def adopt_unknown(self, name: str, texts: Mapping[str, str], change_id: int) -> Captured | None:
         """Adopt a table that is not in the log, for a change of it. KeyError: it is not in the database either."""
         known = name if name in texts else next((n for n in texts if n.lower() == name.lower()), name)
+        text = texts[known]
         self.mark_stale(known, change_id, "it was created or renamed without a change in the log")
-        self.define(known, texts[known], change_id)
+        self.define(known, text, change_id)
         return self.captured.get(name) or self.find(name)
 
     def adopt_wider(

@@ -43,10 +43,14 @@ class SchemaWatch:
         if note := notes.get(NOTE):
             self._version, self._at, self._lines = json.loads(note)
 
+    @property
+    def differs(self) -> bool:
+        """Whether the schema has changed since `look`."""
+        return bool(self._database.ask("PRAGMA schema_version")[0][0] != self._version)
+
     def is_changed(self, at: int) -> bool:
         """Return whether the schema has changed since `look`; if not, the log up to `at` accounts for it."""
-        ((version,),) = self._database.ask("PRAGMA schema_version")
-        if version != self._version:
+        if self.differs:
             return True
         self._at = max(self._at, at)
         return False
