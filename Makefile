@@ -21,25 +21,25 @@ ARCHIVES := .venv/.lowwater-archives
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(ARCHIVES) ## show it: a two-thread cluster and four databases into one order and one lake, with kills (KEEP=1 leaves it running)
+demo: $(ARCHIVES) ## run the demo: a two-thread cluster and four databases in one order and one lake, with kills (KEEP=1 leaves it running)
 	@$(BIN)/lowwater demo $(if $(KEEP),--keep)
 
-test: $(ARCHIVES) ## all tests but the long ones (ARGS="tests/integration -x" goes to pytest)
+test: $(ARCHIVES) ## all tests except the long ones (ARGS="tests/integration -x" is passed to pytest)
 	@$(BIN)/python -m pytest -m 'not long' -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-unit: $(VENV) ## the tests that need no Kafka
 	@$(BIN)/python -m pytest -m 'not long' $(ARGS) tests/unit tests/simulation
 
-test-long: $(ARCHIVES) ## millions of rows, hundreds of kills
+test-long: $(ARCHIVES) ## the long tests: millions of rows, hundreds of kills, 20,000 statements per database
 	@$(BIN)/python -m pytest -m long -n 2 --dist load $(ARGS)
 
 test-kubernetes: $(VENV) ## install the chart on the Kubernetes of KUBECONFIG, kill pods, upgrade, roll back, uninstall
 	@$(BIN)/python -m pytest $(ARGS) tests/kubernetes
 
-images: $(VENV) ## build the images with podman or docker, and look at them (ARGS="--local-base merger")
+images: $(VENV) ## build the images with podman or docker, and check them (ARGS="--local-base merger")
 	@deploy/images/build.sh --check $(ARGS)
 
-lint: $(VENV) ## ruff, mypy --strict, and the import rules of the design
+lint: $(VENV) ## ruff, mypy --strict, import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy .
@@ -48,16 +48,16 @@ lint: $(VENV) ## ruff, mypy --strict, and the import rules of the design
 bench: $(ARCHIVES) ## measure speed and memory beside a raw ceiling
 	@$(BIN)/python -m bench $(ARGS)
 
-generate: $(VENV) ## write anew what code makes: dashboards, docs/metrics.md, the chart's README
+generate: $(VENV) ## generate dashboards, docs/metrics.md and the chart's README
 	@$(BIN)/python -m deploy
 
 up: $(ARCHIVES) ## run Kafka and the services on this machine
 	@$(BIN)/lowwater up
 
-setup: $(ARCHIVES) ## only the set-up
+setup: $(ARCHIVES) ## create .venv and download the jars
 	@echo "ready: .venv and .jars are set up"
 
-jars: $(JARS) ## only the jars
+jars: $(JARS) ## download the jars
 	@echo "ready: .jars"
 
 clean: ## stop the local Kafka; remove .venv, .jars, caches and the local data (.lowwater)
@@ -66,7 +66,7 @@ clean: ## stop the local Kafka; remove .venv, .jars, caches and the local data (
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@find services -name '*.so' -delete
 
-# All tools are looked for before the first step begins: the jars come first and ask for Python, too.
+# All tools are checked before the first step: the jars are downloaded first, and need Python, too.
 $(JARS): pom.xml deploy/local/debian.sh
 	@deploy/local/need.sh python compiler java maven
 	@deploy/local/jars.sh kafka spark s3 embedded-postgres embedded-mysql
