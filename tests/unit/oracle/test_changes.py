@@ -258,11 +258,13 @@ class TestWithoutEnoughInTheLog:
             frames(table(*ACCOUNTS.columns, key=()), data)
         assert "(ALL) COLUMNS" in str(found.value)
 
-    def test_no_supplemental_logging_at_all(self) -> None:
+    @pytest.mark.parametrize("width", [5, 300])
+    def test_no_supplemental_logging_at_all(self, width: int) -> None:
         build = Build()
+        columns = [*ACCOUNTS.columns, *(text(f"C{n}", n) for n in range(6, width + 1))]
         data = build.pair(5, [build.some([b"a"], extra=0x20), b"\0\0", b"a"], [build.some([b"b"]), b"\0\0", b"b"])
         with pytest.raises(LogUnknownError, match=r"BANK\.ACCOUNTS") as found:
-            frames(ACCOUNTS, data)
+            frames(table(*columns, supplemental=("all",)), data)
         assert "ALTER DATABASE ADD SUPPLEMENTAL LOG DATA" in str(found.value)
         assert 'ALTER TABLE "BANK"."ACCOUNTS"' in str(found.value)
 

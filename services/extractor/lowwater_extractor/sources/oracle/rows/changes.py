@@ -129,7 +129,7 @@ class FrameMaker:
             if is_idle and not d[4] and (quick := way.quick.get(d[p + 1])) is not None:
                 try:
                     frame = quick(d, p, ts_us)
-                except ERRORS:
+                except (*ERRORS, SourceError):
                     # the slow path reports the error
                     frame = None
                 if frame is not None:
