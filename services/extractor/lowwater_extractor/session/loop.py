@@ -253,7 +253,10 @@ class _Session:
         if copies.pending_stale and polled.transactions:
             published = {thread: self._publisher.published(thread) for thread in polled.marks}
             is_new = any(t.order > published.get(t.thread, ORDER_MIN) for t in polled.transactions)
-            if is_new:
+            if is_new and len(polled.marks) > 1:
+                # of several threads, a lagging one may still publish transactions that are released before these
+                self._announce(copies)
+            if is_new and copies.pending_stale:
                 polled.transactions = put_in_front(polled.transactions, copies.pending_stale.take(), published)
                 self._publisher.set_copies(copies.copies.values())
 
