@@ -141,7 +141,7 @@ def test_a_source_keeps_its_mode(database: Database) -> None:
     for resume, settings in ((log, settings_of(T)), (cursor, {})):
         with pytest.raises(StartRefusedError) as caught:
             source_of(database, **settings).stream({1: resume}, {}, Encoders())
-        assert "under another name" in (caught.value.hint or "")
+        assert "another name" in (caught.value.hint or "")
 
 
 @newest
