@@ -145,7 +145,7 @@ class TransactionalProducer:
                 cause = error.__cause__
                 if not (isinstance(cause, KafkaException) and cause.args[0].retriable()):
                     raise
-                self._producer.poll(0)
+                self._poll(0)
                 self._errors.check("take over")
                 self._tick()
                 if time.monotonic() > until:
@@ -292,9 +292,12 @@ class TransactionalProducer:
             try:
                 self._producer.commit_transaction(COMMIT_SECONDS)
                 return
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError._TIMED_OUT or not error.args[0].retriable():
-                    raise self._failed(error, "commit a transaction") from error
+            except (KafkaException, SystemError) as error:
+                cause = error if isinstance(error, KafkaException) else error.__cause__
+                if not isinstance(cause, KafkaException):
+                    raise
+                if cause.args[0].code() != KafkaError._TIMED_OUT or not cause.args[0].retriable():
+                    raise self._failed(cause, "commit a transaction") from error
             self._tick()
             if not patience.has_moved(self._delivered) and patience.is_over:
                 self._count("stalled")
@@ -324,6 +327,11 @@ class TransactionalProducer:
             return call()
         except KafkaException as error:
             raise self._failed(error, doing) from error
+        except SystemError as error:
+            # the client raises a fatal error while it runs a callback
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            raise self._failed(error.__cause__, doing) from error
 
     def _failed(self, error: KafkaException, doing: str) -> LowwaterError:
         found = as_bus_error(error, doing)

@@ -12,6 +12,7 @@ from tests.conformance.kit import SOURCE
 from tests.support.postgres import Database
 from tests.support.versions import Change, Transactions, Versions
 
+from lowwater.errors import SourceLostError
 from lowwater.records.positions import Order
 from lowwater_extractor.api import SourceTransaction, Stream, ThreadMark
 from lowwater_extractor.sources import open_source
@@ -35,10 +36,21 @@ class Read:
         self.notes = dict(notes or {})
         self.encoders.notes = dict(self.notes)
         self.stale: dict[str, Order] = {}
-        self.stream: Stream = self.source.stream(resumes or {}, {}, self.encoders)
+        self.stream: Stream = self._opened(resumes or {})
         self.mark: ThreadMark | None = None
         if resumes is None:
             self.poll()
+
+    def _opened(self, resumes: Mapping[int, bytes]) -> Stream:
+        """As a service does: the server releases the lock of a connection some time after it was closed."""
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                return self.source.stream(resumes, {}, self.encoders)
+            except SourceLostError as error:
+                if "lock" not in error.what or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def poll(self) -> list[SourceTransaction]:
         polled = self.stream.poll(frozenset())
