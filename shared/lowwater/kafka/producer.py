@@ -15,7 +15,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -89,6 +89,17 @@ def transaction_seconds_max(kafka: KafkaConfig) -> float:
     """The maximum duration of a Kafka transaction."""
     own = kafka.client.get("transaction.timeout.ms")
     return TRANSACTION_TIMEOUT_SECONDS if own is None else int(own) / 1000
+
+
+@contextlib.contextmanager
+def _fatal_errors() -> Iterator[None]:
+    """Raises the client's own error: if it raises one while it runs a callback, that is the cause of a SystemError."""
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from error
+        raise
 
 
 class TransactionalProducer:
@@ -290,14 +301,12 @@ class TransactionalProducer:
         patience = _Patience(self._stall_seconds, self._delivered)
         while True:
             try:
-                self._producer.commit_transaction(COMMIT_SECONDS)
+                with _fatal_errors():
+                    self._producer.commit_transaction(COMMIT_SECONDS)
                 return
-            except (KafkaException, SystemError) as error:
-                cause = error if isinstance(error, KafkaException) else error.__cause__
-                if not isinstance(cause, KafkaException):
-                    raise
-                if cause.args[0].code() != KafkaError._TIMED_OUT or not cause.args[0].retriable():
-                    raise self._failed(cause, "commit a transaction") from error
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT or not error.args[0].retriable():
+                    raise self._failed(error, "commit a transaction") from error
             self._tick()
             if not patience.has_moved(self._delivered) and patience.is_over:
                 self._count("stalled")
@@ -324,14 +333,10 @@ class TransactionalProducer:
 
     def _call(self, doing: str, call: Callable[[], Any]) -> Any:
         try:
-            return call()
+            with _fatal_errors():
+                return call()
         except KafkaException as error:
             raise self._failed(error, doing) from error
-        except SystemError as error:
-            # the client raises a fatal error while it runs a callback
-            if not isinstance(error.__cause__, KafkaException):
-                raise
-            raise self._failed(error.__cause__, doing) from error
 
     def _failed(self, error: KafkaException, doing: str) -> LowwaterError:
         found = as_bus_error(error, doing)

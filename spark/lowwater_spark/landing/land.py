@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -152,11 +153,10 @@ class Landing:
         If a landing from here failed before (`is_again`), later values may be too large for the batch size that these
         suggest: then the sizes of all records are measured first.
         """
-        ids: list[int] = []
         if values:
             self._value_bytes_max = None if is_again else max(map(len, values))
-            ids = [int(schema_id_of(value)) for value in values]
-        ids = [id_ for id_ in ids if id_ not in self._control_ids.values()]
+        controls = set(self._control_ids.values())
+        ids = [id_ for value in values if (id_ := int(schema_id_of(value))) not in controls]
         self._compiled.expect(set(self._seen), ids)
         self._seen |= dict.fromkeys(ids, 0)
 
@@ -279,8 +279,10 @@ class Landing:
         head = self._chain.head
         self._landings += 1
         self._seen |= dict.fromkeys((f.schema_id for f in files), self._landings)
+        rows: Counter[int] = Counter()
         for file in files:
-            self._compiled.count({file.schema_id: file.rows})
+            rows[file.schema_id] += file.rows
+        self._compiled.count(rows)
         copied, strangers = self._copied(reports)
         draft = Draft(
             ManifestKind.LAND,

@@ -48,8 +48,7 @@ def stale_now(chain: Chain) -> dict[str, StaleSince]:
         for table in named:
             if stale.gsn > copied.get(table, -1):
                 first, last = found.get(table, (stale, stale))
-                by_gsn = (first, last, stale)
-                found[table] = min(by_gsn, key=lambda s: s.gsn), max(by_gsn, key=lambda s: s.gsn)
+                found[table] = stale if stale.gsn < first.gsn else first, stale if stale.gsn >= last.gsn else last
     return {table: _since(first, last) for table, (first, last) in found.items()}
 
 

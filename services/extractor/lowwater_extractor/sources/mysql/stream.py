@@ -116,14 +116,14 @@ class MysqlStream:
         self._look_after()
         return self._polled(before)
 
-    def _read(self) -> int:
-        """Read and decode available events, up to `read_bytes`. Return the number of bytes."""
+    def _read(self) -> list[bytes]:
+        """Read and decode available events, up to `read_bytes`. Return them."""
         found, self._is_empty = self._replication.receive(self._config.read_bytes)
         if found:
             self._assembler.feed_all(found)
             self._check_file()
             self._resume = self._assembler.resume.pack()
-        return sum(map(len, found))
+        return found
 
     def _check_xa_before_handing_over(self) -> None:
         """Mark the tables of XA transactions that ended without a log entry as stale before later transactions are
@@ -139,7 +139,7 @@ class MysqlStream:
             return
         end, size, until = self._ask_end(), 0, time.monotonic() + XA_WAIT_SECONDS_MAX
         while not self._has_passed(end) and size < XA_WAIT_BYTES_MAX and time.monotonic() < until:
-            size += self._read()
+            size += sum(map(len, self._read()))
             if self._is_empty:
                 time.sleep(XA_WAIT_SECONDS)
         if self._has_passed(end):
