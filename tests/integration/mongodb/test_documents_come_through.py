@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 from typing import Any
 
 import pytest
@@ -17,6 +18,11 @@ from tests.support.mongodb import MongoDatabase
 from tests.unit.mongodb.documents import BY_HAND, VALUES, document, element
 
 from lowwater.codec.rules import ColumnRules, Mask
+from lowwater_extractor.sources.mongodb.snapshot import other_ids as other_ids_module
+from lowwater_extractor.sources.mongodb.snapshot import view as view_module
+
+#: pymongo cannot write symbols, which old applications stored
+_SYMBOL_B = RawBSONDocument(document(element(14, "_id", b"\2\0\0\0b\0")))
 
 
 def _rows(table: Any) -> list[dict[str, Any]]:
@@ -139,6 +145,51 @@ def test_a_copy_looks_at_both_ends_of_the_ids(mongo: MongoDatabase) -> None:
     mongo.db.keys.insert_many([{"_id": n} for n in range(200)] + [{"_id": ObjectId()}])
     with reading(mongo, sample_documents=1) as read:
         assert len(_rows(copied(read, f"{mongo.name}.keys"))) == 201
+
+
+@pytest.mark.parametrize(
+    ("around", "odd"),
+    [
+        ([1, 9], 1.5),
+        ([1, 9], Decimal128("7")),
+        ([1, 1 << 62], float(1 << 60)),
+        (["a", "c"], _SYMBOL_B),
+    ],
+    ids=["fraction", "decimal", "inexact", "symbol"],
+)
+def test_an_id_of_another_type_between_the_others_is_found_while_the_copy_waits(
+    mongo: MongoDatabase, around: list[Any], odd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is at neither end, and not in the sample; the task that reads it cannot go on."""
+    monkeypatch.setattr(view_module, "_KEEP_SECONDS", 0.0)
+    name = f"{mongo.name}.keys"
+    mongo.create("keys")
+    mongo.db.keys.insert_many([{"_id": id_} for id_ in around])
+    with reading(mongo) as read:
+        view = read.source.begin_view([name])
+        view.plan(1)
+        mongo.db.keys.insert_one(odd if isinstance(odd, RawBSONDocument) else {"_id": odd})
+        deadline = time.monotonic() + 30
+        while view.keep([name]) != [name]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        view.close()
+        assert len(_rows(copied(read, name))) == 3
+
+
+def test_ids_that_the_column_can_hold_do_not_end_a_copy(mongo: MongoDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_module, "_KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(other_ids_module, "_PAUSE_SECONDS", 0.0)
+    name = f"{mongo.name}.keys"
+    mongo.create("keys")
+    mongo.db.keys.insert_many([{"_id": id_} for id_ in (1, 2.0, Int64(1 << 60), float(1 << 53), -5.0, 0.0)])
+    with reading(mongo) as read:
+        view = read.source.begin_view([name])
+        view.plan(1)
+        for _ in range(50):
+            assert view.keep([name]) == []
+            time.sleep(0.01)
+        view.close()
 
 
 def test_an_empty_collection_is_copied_with_no_rows(mongo: MongoDatabase) -> None:

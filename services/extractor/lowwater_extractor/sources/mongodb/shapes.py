@@ -110,6 +110,13 @@ def is_nameable(raw: bytes) -> bool:
 class OtherIdError(CodecError):
     """An `_id` of a type that its column cannot hold; a column of JSON holds all types."""
 
+    @classmethod
+    def of(cls, table: str) -> OtherIdError:
+        return cls(
+            f"{table}: an `_id` of another type than those before it",
+            hint=f"add {table} to `ids_as_json`: its column `_id` then holds all types",
+        )
+
 
 class Grows(Exception):
     """A document has a field or type for which the collection's shape must be extended."""
@@ -218,10 +225,7 @@ class RowReader:
 
     def _keep(self, data: bytes, name: bytes, value: Value, rest: list[str]) -> None:
         if name == _ID:
-            raise OtherIdError(
-                f"{self.shape.name}: an `_id` of another type than those before it",
-                hint=f"add {self.shape.name} to `ids_as_json`: its column `_id` then holds all types",
-            )
+            raise OtherIdError.of(self.shape.name)
         if name in self._hidden_ahead:
             return  # masked, and without a column: it must not be in `_rest` either
         rest.append(f"{quoted(extended.name_text(name))}:{extended.text(data, value)}")

@@ -22,7 +22,7 @@ from lowwater_extractor.sources.mongodb.wire.raw_bson import Value
 #: precision and scale of all decimal columns: 20 digits before the decimal point hold every 64-bit integer
 DECIMAL_DIGITS, DECIMAL_SCALE = 38, 18
 
-_EXACT_IN_DOUBLE = 1 << 53
+EXACT_IN_DOUBLE = 1 << 53
 _DATE_MS_MAX = (1 << 63) // 1000
 _UUID_SUBTYPE = 4
 _PLAIN_SUBTYPE = 0
@@ -100,7 +100,7 @@ def widened(column: FieldType, value: FieldType) -> FieldType:
 
 def _long_as_double(data: bytes, at: int, _: int) -> float:
     (number,) = rb.int64(data, at)
-    if not -_EXACT_IN_DOUBLE <= number <= _EXACT_IN_DOUBLE:
+    if not -EXACT_IN_DOUBLE <= number <= EXACT_IN_DOUBLE:
         raise Misfit
     return float(number)
 
@@ -108,7 +108,7 @@ def _long_as_double(data: bytes, at: int, _: int) -> float:
 def _double_as_long(data: bytes, at: int, _: int) -> int:
     """Only for keys: to the server, 5.0 and 5 are the same `_id`."""
     (number,) = rb.double(data, at)
-    if not number.is_integer() or not -_EXACT_IN_DOUBLE <= number <= _EXACT_IN_DOUBLE:
+    if not number.is_integer() or not -EXACT_IN_DOUBLE <= number <= EXACT_IN_DOUBLE:
         raise Misfit
     return int(number)
 

@@ -21,8 +21,10 @@ from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.connect import RAW, Client, connect, named_errors
 from lowwater_extractor.sources.mongodb.position import timestamp
 from lowwater_extractor.sources.mongodb.relations import Shapes
-from lowwater_extractor.sources.mongodb.shapes import Hidden, Shape, id_type_in
+from lowwater_extractor.sources.mongodb.shapes import Hidden, OtherIdError, Shape, id_type_in
 from lowwater_extractor.sources.mongodb.snapshot.chunks import plan_chunks
+from lowwater_extractor.sources.mongodb.snapshot.other_ids import OtherIds
+from lowwater_extractor.sources.mongodb.types import FieldType
 from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
 
 _KEEP_SECONDS = 5.0
@@ -43,6 +45,7 @@ class WindowView:
         self._left = list(tables)
         self._client = connect(config, source)
         self._uuids: dict[str, str] = {}
+        self._other_ids: dict[str, OtherIds] = {}
         self._kept_at = time.monotonic()
 
     def plan(self, tables_max: int) -> list[PlannedTable]:
@@ -64,22 +67,34 @@ class WindowView:
             namespace, _, collection = name.partition(".")
             return PlannedTable(TableSchema(self._source, namespace, collection, 0, (), ()), None, [])
         planned = plan_chunks(self._client, self._source, shape, self._config.chunk_rows)
+        self._other_ids[name] = OtherIds(self._client, self._source, shape)
         table = shape.table(self._source, Hidden.of(self._rules, name).masked)
         return PlannedTable(table, None, [(bounds.encode(), rows) for bounds, rows in planned])
 
     def keep(self, tables: Sequence[str]) -> list[str]:
-        """Return collections that were dropped and created again, or replaced by a rename, since the plan."""
+        """Return collections whose plan is no longer valid.
+
+        They were dropped and created again, or replaced by a rename, or have an `_id` that the planned column cannot
+        hold. CodecError: they have one, and `_id` cannot become a column of JSON.
+        """
         now = time.monotonic()
         if now - self._kept_at < _KEEP_SECONDS:
             return []
         self._kept_at = now
         try:
             there = {info.name: info.uuid for info in list_collections(self._client, self._config, self._source)}
+            changed = [name for name in tables if there.get(name, "") != self._uuids.get(name, "")]
+            return changed + [name for name in tables if name not in changed and self._has_other_ids(name)]
         except SourceLostError as error:
             # no server-side state can be lost; checked again soon
             _log.warning("collections being copied could not be checked", **error.fields())
             return []
-        return [name for name in tables if there.get(name, "") != self._uuids.get(name, "")]
+
+    def _has_other_ids(self, name: str) -> bool:
+        if not self._other_ids[name].step():
+            return False
+        mix_ids(self._shapes, name)
+        return True
 
     def close(self) -> None:
         self._client.close()
@@ -99,7 +114,8 @@ def look_at_ends(client: Client, source: str, shapes: Shapes, name: str) -> Shap
     """Add the documents with the lowest and the highest `_id` to a collection's shape, and return it.
 
     They are majority-committed and current on every member. The server sorts by type first: if both have the same type,
-    all documents have. If there are none, all later documents will be in the stream.
+    all documents have, except for types that `OtherIds` searches for. If there are none, all later documents will be in
+    the stream.
     """
     database, _, collection = name.partition(".")
     found = client[database].get_collection(collection, codec_options=RAW, read_concern=ReadConcern("majority"))
@@ -116,6 +132,13 @@ def look_at_ends(client: Client, source: str, shapes: Shapes, name: str) -> Shap
                 shapes.grow(name, bytes(document.raw))
                 types.add(id_type_in(bytes(document.raw)))
     shape = shapes.get(name)
-    if shapes.may_mix_ids and shape.id_type is not None and types - {shape.id_type}:
-        shape = shapes.mix_ids(name)
+    if shape.id_type not in (None, FieldType.JSON) and types - {shape.id_type}:
+        shape = mix_ids(shapes, name)
     return shape
+
+
+def mix_ids(shapes: Shapes, name: str) -> Shape:
+    """Change the column `_id` to JSON. CodecError: the config does not allow it."""
+    if not shapes.may_mix_ids:
+        raise OtherIdError.of(name)
+    return shapes.mix_ids(name)
