@@ -119,6 +119,11 @@ class OneSource:
                 found[part] = error
         return found
 
+    def copy_errors(self) -> list[str]:
+        """Why copies cannot be read, as Spark's status says it: the table stays stale until a person has fixed it."""
+        copies = (self.services["spark"].status() or {}).get("copies", {})
+        return [table["waiting"] for table in copies.get("tables", ()) if "waiting" in table]
+
     def states(self) -> dict[str, Any]:
         return {part: service.status() for part, service in self.services.items()}
 

@@ -313,7 +313,9 @@ class Run:
             for table in self._history.tables():
                 if table not in self._state and self.kind.is_dropped(table):
                     self._look_at_dropped(table)
-            if refusal := self._refusal(self.fleet.errors()):
+            found_refusals = [self._refusal(self.fleet.errors())]
+            found_refusals += [said for said in self.fleet.copy_errors() if self._may_refuse(said)]
+            if refusal := next(filter(None, found_refusals), None):
                 refusals.append(refusal)
                 return True
             if reasons and self.kind.new_tables_need_restart and not restarts:
