@@ -5,7 +5,7 @@ PYTHON ?= python3
 export PYTHON
 
 BIN := .venv/bin
-MEMBERS := $(wildcard shared/pyproject.toml services/*/pyproject.toml spark/pyproject.toml)
+MEMBERS := $(wildcard shared/pyproject.toml services/*/pyproject.toml spark/pyproject.toml devkit/pyproject.toml)
 # what is compiled: the loops with C types beside them, by Cython, and a plugin of the Kafka client
 COMPILED := $(wildcard services/*/setup.py) $(shell find services -path '*/_native/*' \( -name '*.c' -o -name '*.pxd' \) | sed 'p;s/pxd$$/py/')
 

@@ -17,8 +17,8 @@ from lowwater.records.schemas import open_store
 from lowwater.records.types import Position
 from lowwater.runtime import config
 from lowwater.runtime.config import KafkaConfig, Settings
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.workload import BANK, Bank, BankOptions
 from lowwater_fleet.runner import services
 from lowwater_fleet.runner.ports import free_port
 from lowwater_fleet.runner.services import Service

@@ -12,10 +12,11 @@ from lowwater.kafka import topics
 from lowwater.kafka.consumer import AssignedConsumer
 from lowwater.records.schemas import open_store
 from lowwater.runtime import config
-from lowwater_extractor.sources.simulated_rac.workload import TRANSFERS
+from lowwater_devkit.demo.bank import simulated_cluster
+from lowwater_devkit.simulated_rac.workload import TRANSFERS
+from lowwater_devkit.verify.history import Decoder
 from lowwater_fleet.runner import services
 from lowwater_fleet.runner.ports import free_port
-from lowwater_fleet.verify.history import Decoder
 
 RATE = 1000
 
@@ -36,7 +37,7 @@ def run(bench: Bench) -> None:
     bench.say(f"{RATE} transactions per second for {seconds} s, two threads")
     # one session: the commit follows its transfer at once
     options = ["--threads", "2", "--sessions", "1", "--rate", str(RATE), "--transactions", str(RATE * (seconds + 60))]
-    cluster = services.simulated_cluster(directory, logs, *options)
+    cluster = simulated_cluster(directory, logs, *options)
     started = [cluster, services.extractor(settings, path, name, logs), services.merger(settings, path, name, logs)]
     cluster.start()
     wait_until(lambda: (directory / "control.json").exists(), 30, "the cluster")

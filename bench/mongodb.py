@@ -14,7 +14,7 @@ from bson.int64 import Int64
 
 from bench.common import Bench
 from bench.fleet import SourceFleet, bare_seconds
-from lowwater_fleet.servers.mongodb import EmbeddedMongo
+from lowwater_devkit.servers.mongodb import EmbeddedMongo
 
 #: reads a change stream to the end of the work, and does nothing with it
 _DRAIN = """

@@ -13,8 +13,8 @@ from pymysql.cursors import SSCursor
 
 from bench.common import Bench
 from bench.fleet import SourceFleet, bare_seconds
-from lowwater_fleet.servers.embedded import HOST
-from lowwater_fleet.servers.mysql import USER, EmbeddedMysql
+from lowwater_devkit.servers.embedded import HOST
+from lowwater_devkit.servers.mysql import USER, EmbeddedMysql
 
 _TABLE = (
     "CREATE TABLE t (id bigint PRIMARY KEY, branch int, owner varchar(40), cents bigint, at timestamp(6) NULL)"

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 from bench.common import Bench, Result, peak_mb, wait_until
 from bench.fleet import SourceFleet, bare_seconds
 from lowwater.lake.chain.manifest import Manifest
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
 
 _TABLE = "CREATE TABLE t (id bigint PRIMARY KEY, branch int, owner text, cents bigint, at timestamptz)"
 _ROWS = "SELECT n, n %% 16, 'owner number ' || n, 1000000 + n, now() FROM generate_series(%s::bigint, %s::bigint) n"

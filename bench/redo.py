@@ -12,15 +12,15 @@ import numpy as np
 from bench import extractor
 from bench.common import Bench, Result, peak_mb, wait_until
 from lowwater.runtime.service import collect_rarely
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.layout import Layout
+from lowwater_devkit.simulated_rac.view import SimulatedView
+from lowwater_devkit.simulated_rac.workload import BANK
 from lowwater_extractor.sources.oracle.redo.blocks import Bytes, find_bad
 from lowwater_extractor.sources.oracle.redo.events import Captured, Lwn
 from lowwater_extractor.sources.oracle.redo.file_header import HEADER_BYTES, LogHeader, unpack_header
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.redo.reader import ThreadReader
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.layout import Layout
-from lowwater_extractor.sources.simulated_rac.view import SimulatedView
-from lowwater_extractor.sources.simulated_rac.workload import BANK
 
 #: as much as the service reads at once of one thread
 _SLICE = 4 << 20

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 declare -A size_mb_max=([extractor]=250 [extractor-oracle]=300 [extractor-turso]=300 [merger]=250 [control]=1000 [spark]=1800)
-declare -A kinds=([extractor-oracle]="oracle simulated" [extractor-turso]=turso)
+declare -A kinds=([extractor-oracle]=oracle [extractor-turso]=turso)
 declare -A leave_out=([extractor-oracle]="rich pygments markdown-it-py" [extractor-turso]=pyarrow)
 services=()
 local_base='' skip='' check=''

@@ -26,6 +26,8 @@ COPY pyproject.toml ./
 COPY shared ./shared
 COPY services ./services
 COPY spark ./spark
+# a member of the workspace, not in the image
+COPY devkit ./devkit
 ARG KINDS="postgres oracle mysql mongodb turso"
 ENV UV_PROJECT_ENVIRONMENT=/opt/lowwater UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
 # hadolint ignore=SC2046

@@ -26,14 +26,20 @@ COPY pyproject.toml ./
 COPY shared ./shared
 COPY services ./services
 COPY spark ./spark
-# "oracle simulated" (LEAVE_OUT without numpy) and "turso" are larger, and images of their own: extractor-oracle, extractor-turso
+COPY devkit ./devkit
+# "oracle" (LEAVE_OUT without numpy) and "turso" are larger, and images of their own: extractor-oracle, extractor-turso
 ARG KINDS="postgres mysql mongodb"
 # only Spark's tasks read tables with the first of these; a MySQL with binlog_transaction_compression needs pyarrow here, too
 ARG LEAVE_OUT="pyarrow adbc-driver-manager adbc-driver-postgresql connectorx pymongoarrow pandas rich pygments markdown-it-py numpy"
+# "yes": with the simulated cluster, for docker-compose.yml only
+ARG DEVKIT=""
 ENV UV_PROJECT_ENVIRONMENT=/opt/lowwater UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
 # hadolint ignore=SC2046
 RUN /opt/uv/bin/uv sync --frozen --no-dev --no-editable --python /usr/bin/python3 --package lowwater-extractor \
         $(printf -- '--extra %s ' $KINDS) $(printf -- '--no-install-package %s ' $LEAVE_OUT) \
+    && if [ -n "$DEVKIT" ]; then \
+        /opt/uv/bin/uv sync --frozen --no-dev --no-editable --inexact --python /usr/bin/python3 --package lowwater-devkit; \
+    fi \
     && find /opt/lowwater -depth -name tests -type d -exec rm -rf {} +
 # hadolint ignore=SC2046
 RUN /opt/uv/bin/uv export --quiet --preview-features sbom-export --frozen --no-dev --format cyclonedx1.5 \

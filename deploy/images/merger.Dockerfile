@@ -26,6 +26,8 @@ COPY pyproject.toml ./
 COPY shared ./shared
 COPY services ./services
 COPY spark ./spark
+# a member of the workspace, not in the image
+COPY devkit ./devkit
 ENV UV_PROJECT_ENVIRONMENT=/opt/lowwater UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
 RUN /opt/uv/bin/uv sync --frozen --no-dev --no-editable --python /usr/bin/python3 --package lowwater-merger \
     && find /opt/lowwater -depth -name tests -type d -exec rm -rf {} +

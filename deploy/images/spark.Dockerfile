@@ -28,6 +28,8 @@ COPY pyproject.toml ./
 COPY shared ./shared
 COPY services ./services
 COPY spark ./spark
+# a member of the workspace, not in the image
+COPY devkit ./devkit
 # whose tables can be copied. Extractor and merger are here, too: the runner for Kubernetes has one image for all
 ARG KINDS="postgres oracle mysql mongodb turso"
 ENV UV_PROJECT_ENVIRONMENT=/opt/lowwater UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1

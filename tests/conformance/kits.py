@@ -10,7 +10,7 @@ from tests.conformance.postgres import PostgresKit
 from tests.conformance.simulated_rac import SimulatedRacKit
 from tests.conformance.turso import TursoKit
 
-from lowwater_fleet.servers.mysql_install import FLAVOURS
+from lowwater_devkit.servers.mysql_install import FLAVOURS
 
 KITS: list[Kit] = [
     SimulatedRacKit(),

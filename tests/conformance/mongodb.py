@@ -13,7 +13,7 @@ from bson.int64 import Int64
 from tests.conformance.kit import Database, PastChange, PastTransaction
 from tests.support.mongodb import MongoDatabase, skip_without_mongod, source_config
 
-from lowwater_fleet.servers.mongodb import EmbeddedMongo
+from lowwater_devkit.servers.mongodb import EmbeddedMongo
 
 _TABLES = {
     "accounts": (("_id", "_rest"), ("_id",)),

@@ -12,8 +12,8 @@ from typing import Any
 from tests.conformance.kit import Database, PastChange, PastTransaction
 from tests.support.mysql import MysqlDatabase, run, skip_unless_there
 
-from lowwater_fleet.servers.mysql import EmbeddedMysql
-from lowwater_fleet.servers.mysql_install import Flavour, is_mariadb
+from lowwater_devkit.servers.mysql import EmbeddedMysql
+from lowwater_devkit.servers.mysql_install import Flavour, is_mariadb
 
 #: both have the same database's name, so that what a table is called is the same in every test
 _DATABASE = "books"

@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.conformance.simulated_rac import THREADS, SimulatedRacDatabase, SimulatedRacKit
 
+from lowwater_devkit.simulated_rac.layout import Layout
+from lowwater_devkit.simulated_rac.view import SimulatedView
 from lowwater_extractor.sources.oracle.dictionary import file as dictionary_file
-from lowwater_extractor.sources.simulated_rac.layout import Layout
-from lowwater_extractor.sources.simulated_rac.view import SimulatedView
 
 
 class RedoFiles(SimulatedRacDatabase):

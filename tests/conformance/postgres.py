@@ -13,7 +13,7 @@ from tests.conformance.kit import SOURCE, Database, PastChange, PastTransaction
 from tests.support.postgres import Database as TestDatabase
 from tests.support.postgres import skip_unless_there
 
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
 
 _TABLES = {
     "public.accounts": (("id", "owner", "cents"), ("id",)),

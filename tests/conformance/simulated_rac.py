@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.conformance.kit import PastChange, PastTransaction
 
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.workload import BANK, Bank, BankOptions
 
 THREADS = 3
 

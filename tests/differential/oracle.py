@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lowwater.codec.table import BYTES, FLOAT64, INT64, STRING, TIMESTAMP, TIMESTAMPTZ, Column, TableSchema, decimal
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster, Transaction
+from lowwater_devkit.simulated_rac.cluster import Cluster, Transaction
 from tests.differential import compare
 from tests.differential.workload import Kind, Row, State, Step, TableState, makes
 

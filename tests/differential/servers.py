@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from lowwater_fleet.servers.mongodb import EmbeddedMongo
-from lowwater_fleet.servers.mysql import EmbeddedMysql
-from lowwater_fleet.servers.mysql_install import FLAVOURS, Flavour
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
+from lowwater_devkit.servers.mongodb import EmbeddedMongo
+from lowwater_devkit.servers.mysql import EmbeddedMysql
+from lowwater_devkit.servers.mysql_install import FLAVOURS, Flavour
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
 from tests.differential.mongodb import Mongo
 from tests.differential.mysql import Mysql
 from tests.differential.oracle import Oracle

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lowwater_fleet.servers.mysql_install import FLAVOURS
+from lowwater_devkit.servers.mysql_install import FLAVOURS
 from tests.differential.drive import seed_of_run
 from tests.differential.servers import Servers
 from tests.differential.stream_run import run_stream

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lowwater_devkit.servers.mysql_install import FLAVOURS, Flavour
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.services import Service
-from lowwater_fleet.servers.mysql_install import FLAVOURS, Flavour
 from tests.support.harness import skip_without_spark
 from tests.support.mysql import MysqlDatabase, NewMysql
 from tests.support.mysql_bank import Bank, bank_fleet, check, readable_from

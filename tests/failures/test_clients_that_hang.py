@@ -15,7 +15,7 @@ from lowwater.errors import BusDoubtError
 from lowwater.kafka.consumer import read_to_end
 from lowwater.kafka.producer import TransactionalProducer
 from lowwater.runtime.config import KafkaConfig
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.cluster import Cluster
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.kafka.settings import Listener
 from lowwater_fleet.runner.ports import free_port

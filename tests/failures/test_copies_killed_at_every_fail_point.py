@@ -15,9 +15,9 @@ from lowwater.lake.chain.manifest import ATTEMPTS, Layer, ManifestKind
 from lowwater.lake.read.verify import verify
 from lowwater.runtime.failpoints import FAIL_POINTS
 from lowwater.runtime.times import now_us
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
+from lowwater_devkit.servers.postgres_install import VERSION_NEWEST
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
-from lowwater_fleet.servers.postgres_install import VERSION_NEWEST
 from lowwater_spark.maintenance.sweep import sweep
 from tests.support.bank_topic import until
 from tests.support.copied_group import CopiedGroup

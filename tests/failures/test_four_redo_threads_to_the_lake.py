@@ -11,8 +11,8 @@ import pytest
 from lowwater.lake import Lake
 from lowwater.lake.chain.chain import Chain
 from lowwater.lake.store.base import open_lake_store
-from lowwater_fleet.demo.lake import check
-from lowwater_fleet.verify.history import read_history
+from lowwater_devkit.demo.lake import check
+from lowwater_devkit.verify.history import read_history
 from tests.conftest import NewFleet
 from tests.support.harness import Fleet, Workload, skip_without_spark, wait_until
 

@@ -17,9 +17,9 @@ import pytest
 
 from lowwater.errors import BusError
 from lowwater.lake import Lake
+from lowwater_devkit.servers.embedded import HOST
+from lowwater_devkit.servers.mysql import USER
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from lowwater_fleet.servers.embedded import HOST
-from lowwater_fleet.servers.mysql import USER
 from tests.conftest import SMALL_RELEASES
 from tests.support import mongodb, postgres_fleet
 from tests.support.beside import beside

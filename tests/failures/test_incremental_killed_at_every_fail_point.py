@@ -22,9 +22,9 @@ import pytest
 from lowwater.errors import BusError, LakeError
 from lowwater.lake import Lake
 from lowwater.runtime.failpoints import FAIL_POINTS
+from lowwater_devkit.verify.history import Decoder
 from lowwater_extractor.incremental.cursors import Cursors
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from lowwater_fleet.verify.history import Decoder
 from tests.support.beside import beside
 from tests.support.harness import Fleet, skip_without_spark, wait_until
 from tests.support.postgres import Database

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lowwater_devkit.servers.mongodb import EmbeddedMongo
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.services import Service
-from lowwater_fleet.servers.mongodb import EmbeddedMongo
 from tests.support.harness import Fleet, skip_without_spark
 from tests.support.mongodb import MongoDatabase, NewMongo
 from tests.support.mongodb_fleet import Bank, check_every_version, check_last, mongo_fleet, readable_from

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lowwater_devkit.servers.mysql_install import Flavour
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from lowwater_fleet.servers.mysql_install import Flavour
 from tests.support.mysql import NEWEST_FIRST, MysqlDatabase, NewMysql
 from tests.support.mysql_books import Books
 

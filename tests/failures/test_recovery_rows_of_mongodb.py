@@ -23,8 +23,8 @@ import pytest
 
 from lowwater.records.positions import Order
 from lowwater.records.types import Position
+from lowwater_devkit.servers.mongodb import EmbeddedMongo
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from lowwater_fleet.servers.mongodb import EmbeddedMongo
 from tests.support.harness import Fleet, wait_until
 from tests.support.mongodb import MongoDatabase, source_config
 from tests.support.mongodb_fleet import mongo_fleet

@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lowwater.records.types import Abandon, Commit, Position
+from lowwater_devkit.servers.mysql import EmbeddedMysql
+from lowwater_devkit.servers.mysql_install import FLAVOURS, Flavour
 from lowwater_extractor.sources.mysql.position import Place, Resume
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from lowwater_fleet.servers.mysql import EmbeddedMysql
-from lowwater_fleet.servers.mysql_install import FLAVOURS, Flavour
 from tests.support.harness import wait_until
 from tests.support.mysql import MysqlDatabase, run
 from tests.support.mysql_books import Books

@@ -23,10 +23,10 @@ from collections.abc import Iterator
 import pytest
 
 from lowwater.records.types import Abandon, Commit, Position
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
 from lowwater_extractor.sources.postgres.position import Resume
 from lowwater_extractor.sources.postgres.wire.lsn import Lsn, parse_lsn
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
 from tests.support.harness import wait_until
 from tests.support.postgres import Database
 from tests.support.postgres_books import Books

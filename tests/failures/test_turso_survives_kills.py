@@ -18,9 +18,9 @@ import pytest
 from lowwater.errors import BusError
 from lowwater.lake import Lake
 from lowwater.runtime.failpoints import FAIL_POINTS
+from lowwater_devkit.verify.history import Decoder
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.services import Service
-from lowwater_fleet.verify.history import Decoder
 from tests.support.harness import Fleet, skip_without_spark, wait_until
 from tests.support.turso_bank import ACCOUNTS, CENTS, Writer, make
 from tests.support.turso_file import TursoFile

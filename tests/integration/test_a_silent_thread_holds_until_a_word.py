@@ -8,7 +8,7 @@ from tests.conftest import NewFleet
 from tests.support.harness import Fleet, Workload, get, metric, wait_until
 
 from lowwater.records.types import Word
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.cluster import Cluster
 from lowwater_fleet.cli import operate as operate_cli
 
 HOLDS = "lowwater_merger_holds_watermark"

@@ -17,9 +17,9 @@ import pytest
 from tests.support.postgres import Database, NewPostgres, skip_unless_there
 
 from lowwater.errors import ConfigError, LowwaterError
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
+from lowwater_devkit.servers.postgres_install import VERSIONS, find_install
 from lowwater_fleet.runner.process_tree import children, processes
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
-from lowwater_fleet.servers.postgres_install import VERSIONS, find_install
 
 DECODED = "SELECT data FROM pg_logical_slot_peek_changes('kept', NULL, NULL)"
 
@@ -171,7 +171,7 @@ def test_processes_that_unpack_at_once_do_not_disturb_one_another(tmp_path: Path
     jars.mkdir()
     jar = next(find_install(14).root.parent.glob("*.jar"))
     (jars / jar.name).symlink_to(jar)
-    code = "from lowwater_fleet.servers.postgres_install import find_install; print(find_install(14).bin('postgres'))"
+    code = "from lowwater_devkit.servers.postgres_install import find_install; print(find_install(14).bin('postgres'))"
     env = {**os.environ, "LOWWATER_JARS": str(tmp_path)}
     both = [subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) for _ in "12"]
     told = {process.communicate()[0].strip() for process in both}

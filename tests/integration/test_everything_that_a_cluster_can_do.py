@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import SMALL_BATCHES, NewFleet
 from tests.support.harness import Workload, metric, wait_until
 
-from lowwater_extractor.sources.simulated_rac.script import Script
+from lowwater_devkit.simulated_rac.script import Script
 
 
 def test_xa_savepoints_rollbacks_switches_and_a_thread_that_is_added(new_fleet: NewFleet) -> None:

@@ -22,7 +22,7 @@ from lowwater.control.fleet_reader import FleetReader
 from lowwater.kafka import topics
 from lowwater.runtime.times import now_us
 from lowwater.status.fleet_status import fleet_picture
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.cluster import Cluster
 from lowwater_fleet.runner.ports import free_port
 from lowwater_fleet.runner.services import Service
 

@@ -14,7 +14,7 @@ from tests.support.harness import Fleet, Workload, get, wait_until
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
 from lowwater.kafka import topics
 from lowwater.kafka.admin import Admin
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.cluster import Cluster
 from lowwater_fleet.cli import operate as operate_cli
 
 FAILED = 1

@@ -23,14 +23,14 @@ from lowwater.records.schemas import SchemaStore, open_store
 from lowwater.records.types import Position, Progress
 from lowwater.runtime import config
 from lowwater.runtime.config import Settings
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.workload import BANK, Bank, BankOptions
+from lowwater_devkit.verify.history import Decoder, Id, Verdict, read_history, verify
+from lowwater_devkit.verify.ordered_topic import Ordered, read_ordered
 from lowwater_fleet.kafka.jars import find_jars
 from lowwater_fleet.runner import services
 from lowwater_fleet.runner.ports import free_port
 from lowwater_fleet.runner.services import Service
-from lowwater_fleet.verify.history import Decoder, Id, Verdict, read_history, verify
-from lowwater_fleet.verify.ordered_topic import Ordered, read_ordered
 
 WAIT_SECONDS = 150.0
 

@@ -14,7 +14,7 @@ import pytest
 from bson.codec_options import CodecOptions, DatetimeConversion
 
 from lowwater.errors import ConfigError
-from lowwater_fleet.servers.mongodb import EmbeddedMongo, find_mongod
+from lowwater_devkit.servers.mongodb import EmbeddedMongo, find_mongod
 
 NewMongo = Callable[..., EmbeddedMongo]
 

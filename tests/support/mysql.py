@@ -16,9 +16,9 @@ import pytest
 from pymysql.connections import Connection
 
 from lowwater.errors import ConfigError
-from lowwater_fleet.servers.embedded import HOST
-from lowwater_fleet.servers.mysql import USER, EmbeddedMysql
-from lowwater_fleet.servers.mysql_install import FLAVOURS, NEWEST, Flavour, find_install, is_mariadb
+from lowwater_devkit.servers.embedded import HOST
+from lowwater_devkit.servers.mysql import USER, EmbeddedMysql
+from lowwater_devkit.servers.mysql_install import FLAVOURS, NEWEST, Flavour, find_install, is_mariadb
 
 MYSQLS: list[Flavour] = [flavour for flavour in FLAVOURS if not is_mariadb(flavour)]
 MARIADBS: list[Flavour] = [flavour for flavour in FLAVOURS if is_mariadb(flavour)]

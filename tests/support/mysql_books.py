@@ -16,7 +16,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from lowwater.errors import BusError
-from lowwater_fleet.verify.history import Decoder
+from lowwater_devkit.verify.history import Decoder
 from tests.support.beside import beside
 from tests.support.harness import Fleet, wait_until
 from tests.support.mysql import MysqlDatabase, run

@@ -16,8 +16,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from lowwater.errors import ConfigError
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
-from lowwater_fleet.servers.postgres_install import VERSION_NEWEST, VERSION_OLDEST, find_client, find_install
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
+from lowwater_devkit.servers.postgres_install import VERSION_NEWEST, VERSION_OLDEST, find_client, find_install
 
 #: the newest in every run, the oldest with the long tests; conformance runs on both every time
 NEWEST_FIRST = [VERSION_NEWEST, pytest.param(VERSION_OLDEST, marks=pytest.mark.long)]

@@ -15,10 +15,10 @@ from typing import Any
 import psycopg
 
 from lowwater.errors import BusError
+from lowwater_devkit.verify.history import Decoder
 from lowwater_extractor.sources.postgres.wire.lsn import Lsn, parse_lsn
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.services import Service
-from lowwater_fleet.verify.history import Decoder
 from tests.support.beside import beside
 from tests.support.harness import Fleet, get, wait_until
 from tests.support.postgres import Database

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lowwater.lake import Lake
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
 from tests.support.harness import Fleet, wait_until
 from tests.support.postgres import Database
 

@@ -9,8 +9,8 @@ import subprocess
 import threading
 from contextlib import AbstractContextManager, suppress
 
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
 from lowwater_fleet.runner.process_tree import children
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
 from tests.support.beside import beside
 from tests.support.harness import wait_until
 from tests.support.postgres import Database, NewPostgres

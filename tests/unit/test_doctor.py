@@ -158,7 +158,7 @@ def test_the_exit_code_and_the_json(machine: Path) -> None:
 
 
 def test_no_postgresql_is_no_fault(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lowwater_fleet.servers.postgres_install.PACKAGE", "no_such_package")
+    monkeypatch.setattr("lowwater_devkit.servers.postgres_install.PACKAGE", "no_such_package")
     found = finding("PostgreSQL", machine)
     assert found.ok
     assert "runs without it: PostgreSQL 18 is missing" in found.found

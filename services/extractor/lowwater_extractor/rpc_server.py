@@ -27,13 +27,13 @@ from lowwater.records.positions import Order
 from lowwater.runtime.config import Settings
 from lowwater_extractor.api import Source
 from lowwater_extractor.session.reset import move_position, reset_position
-from lowwater_extractor.sources import KINDS, open_source, source_class
+from lowwater_extractor.sources import kinds, open_source, source_class
 
 Request = dict[str, Any]
 
 
 def _kinds(_: Request) -> Any:
-    return {kind: _kind(kind) for kind in sorted(KINDS)}
+    return {kind: _kind(kind) for kind in sorted(kinds())}
 
 
 def _kind(kind: str) -> dict[str, Any]:

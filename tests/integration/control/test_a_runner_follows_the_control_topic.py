@@ -20,8 +20,8 @@ from tests.support.api import Api
 from tests.support.harness import Workload, wait_until
 from tests.support.simulated_kubernetes import TOKEN, SimulatedKubernetes
 
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.workload import BANK
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.workload import BANK
 from lowwater_fleet.cli.main import main
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner.ports import free_port

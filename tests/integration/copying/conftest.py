@@ -11,9 +11,9 @@ from tests.integration.landing.conftest import spark  # noqa: F401  a fixture
 from tests.support.copied_group import CopiedGroup
 from tests.support.postgres import Database
 
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
+from lowwater_devkit.servers.postgres_install import VERSION_NEWEST
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
-from lowwater_fleet.servers.postgres_install import VERSION_NEWEST
 
 NewCopiedGroup = Callable[..., CopiedGroup]
 

@@ -13,10 +13,10 @@ from tests.support.harness import wait_until
 from tests.support.mysql import NEWEST_FIRST, MysqlDatabase, NewMysql, connect, run
 
 from lowwater.errors import IncarnationError, LogGapError, SourceError, SourceLostError, StartRefusedError
+from lowwater_devkit.servers.mysql import EmbeddedMysql
+from lowwater_devkit.servers.mysql_install import Flavour, is_mariadb
 from lowwater_extractor.sources.mysql.position import PendingGtids, Resume
 from lowwater_extractor.sources.mysql.setup import AHEAD
-from lowwater_fleet.servers.mysql import EmbeddedMysql
-from lowwater_fleet.servers.mysql_install import Flavour, is_mariadb
 
 _ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name varchar(20))"
 

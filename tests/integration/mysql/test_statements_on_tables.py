@@ -8,7 +8,7 @@ from tests.integration.mysql.reading import Read, reading
 from tests.support.mysql import MARIADBS, MYSQLS, NEWEST_FIRST, MysqlDatabase, NewMysql, run
 
 from lowwater.errors import LogUnknownError, StartRefusedError
-from lowwater_fleet.servers.mysql_install import Flavour
+from lowwater_devkit.servers.mysql_install import Flavour
 
 _ORDERS = "CREATE TABLE orders (id int PRIMARY KEY, n int)"
 _PARTED = (

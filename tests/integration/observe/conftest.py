@@ -12,11 +12,11 @@ from tests.support.postgres import Database
 from tests.support.postgres_fleet import Pgbench, source_config
 from tests.support.prometheus import Prometheus, find
 
+from lowwater_devkit.demo.bank import simulated_cluster
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from lowwater_fleet.runner import services
 from lowwater_fleet.runner.ports import free_port
 from lowwater_fleet.runner.services import Service
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
 
 #: as docs/metrics.md says
 SERVLET = {
@@ -63,7 +63,7 @@ def watched(
     fleet = WatchedFleet(directory, kafka.bootstrap_servers, "watched", sources=2, lake=lake, land=land)
     fleet.add_postgres(database)
     options = ("--threads", "2", "--rate", "20", "--transactions", "0", "--stay")
-    cluster = services.simulated_cluster(fleet.clusters[fleet.sources[0]], directory / "logs", *options)
+    cluster = simulated_cluster(fleet.clusters[fleet.sources[0]], directory / "logs", *options)
     prometheus: Prometheus | None = None
     try:
         cluster.start()

@@ -14,8 +14,8 @@ from tests.support.harness import wait_until
 from tests.support.postgres import NEWEST_FIRST, Database, NewPostgres
 
 from lowwater.errors import IncarnationError, LogGapError
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
 from lowwater_extractor.sources.postgres.position import Resume
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
 
 #: so that a server's files are of one moment once it has stopped
 SETTINGS = {"fsync": "off", "checkpoint_timeout": "1h"}

@@ -20,10 +20,10 @@ from lowwater.kafka.consumer import AssignedConsumer
 from lowwater.records.codec import decode_commit
 from lowwater.records.types import Commit
 from lowwater.records.wire import HEADER_SIZE
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
+from lowwater_devkit.verify.history import Decoder
+from lowwater_devkit.verify.ordered_topic import Ordered
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
-from lowwater_fleet.verify.history import Decoder
-from lowwater_fleet.verify.ordered_topic import Ordered
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 

@@ -9,7 +9,7 @@ from tests.integration.postgres.reading import MARKER, reading, stream_large_one
 from tests.support.postgres import Database, NewPostgres
 from tests.support.versions import Change
 
-from lowwater_fleet.servers.postgres_install import VERSIONS
+from lowwater_devkit.servers.postgres_install import VERSIONS
 
 LONG = "ab" * 1_200
 

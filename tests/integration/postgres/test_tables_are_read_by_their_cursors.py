@@ -16,8 +16,8 @@ from tests.support.harness import wait_until
 from tests.support.postgres import Database, NewPostgres
 
 from lowwater.errors import CodecError, SourceLostError
+from lowwater_devkit.servers.postgres import EmbeddedPostgres
 from lowwater_extractor.sources.postgres.cursor.stream import identity
-from lowwater_fleet.servers.postgres import EmbeddedPostgres
 
 newest = pytest.mark.parametrize("postgres_server", [18], indirect=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import re
@@ -18,6 +17,7 @@ from deploy.compose.fleet import SOURCES, fleet
 from tests.unit.deploy.chart import REPOSITORY
 
 from lowwater.runtime.config import Settings
+from lowwater_extractor.sources import open_source
 
 COMPOSE = REPOSITORY / "docker-compose.yml"
 PROFILES = ("core", "postgres", "mysql", "mongo", "oracle", "turso", "observe")
@@ -110,21 +110,12 @@ def test_the_config_has_the_sources_of_the_chosen_profiles_and_no_others(compose
             assert (source.http.host, source.http.port) == ("0.0.0.0", 8080)
 
 
-def _model(kind: str) -> Any:
-    """The kind's own config model, where this version has the kind."""
-    if importlib.util.find_spec(f"lowwater_extractor.sources.{kind}") is None:
-        pytest.skip(f"there is no source kind {kind} yet")
-    from lowwater_extractor.sources import open_source
-
-    return open_source
-
-
 @pytest.mark.parametrize("profile", SOURCES)
 def test_a_kind_accepts_the_config_of_its_profile(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, source = SOURCES[profile]
     for secret in SECRETS:
         monkeypatch.setenv(secret, "x")
-    _model(source["kind"])(name, source["kind"], source["config"])
+    open_source(name, source["kind"], source["config"])
 
 
 def test_prometheus_knows_every_service_that_has_metrics(compose: dict[str, Any]) -> None:

@@ -12,14 +12,14 @@ from lowwater.records.positions import Order
 from lowwater_extractor.incremental.cursors import Cursors
 from lowwater_extractor.modes import Mode, ModesConfig, mode_of, refuse_other_mode
 from lowwater_extractor.snapshot.refresh import RefreshStream
-from lowwater_extractor.sources import KINDS, source_class
+from lowwater_extractor.sources import kinds, source_class
 
 CURSOR = {"primary": "at"}
 
 
 @pytest.mark.parametrize("kind", ["postgres", "turso"])
 def test_a_kind_has_the_modes_with_the_same_settings(kind: str) -> None:
-    assert kind in KINDS
+    assert kind in kinds()
     model = source_class(kind).config_model
     assert issubclass(model, ModesConfig)
     for name in ("mode", "cursors", "poll_seconds"):

@@ -13,9 +13,9 @@ from tests.unit.lake.test_reader import schema
 from lowwater.codec.table import INT32, INT64, STRING, Type
 from lowwater.lake import Lake
 from lowwater.lake.store.local import LocalDirectory
-from lowwater_fleet.demo.lake import Totals, count_landed, some_versions, transactions
-from lowwater_fleet.demo.pgbench import TABLES, DemoPostgres, lake_name
-from lowwater_fleet.demo.pgbench_books import (
+from lowwater_devkit.demo.lake import Totals, count_landed, some_versions, transactions
+from lowwater_devkit.demo.pgbench import TABLES, DemoPostgres, lake_name
+from lowwater_devkit.demo.pgbench_books import (
     COLUMNS,
     Books,
     check_books,
@@ -25,8 +25,8 @@ from lowwater_fleet.demo.pgbench_books import (
     is_copied,
     readable_from,
 )
-from lowwater_fleet.verify.history import Verdict, verify
-from lowwater_fleet.verify.lake import gap_in
+from lowwater_devkit.verify.history import Verdict, verify
+from lowwater_devkit.verify.lake import gap_in
 
 ACCOUNTS, TELLERS, BRANCHES, HISTORY = TABLES
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import yaml
 
+from lowwater_devkit.demo.bank import bank_config
 from lowwater_fleet.cli.live import Watch
-from lowwater_fleet.runner.runner import Runner, bank_config
+from lowwater_fleet.runner.runner import Runner
 
 THREAD = {"mark": "5.*", "published": "5.1", "state": "open"}
 IDLE: dict[str, int] = {"tables": 0, "copied": 0, "waiting": 0}

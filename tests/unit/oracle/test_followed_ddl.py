@@ -13,6 +13,8 @@ from tests.conformance.kit import Encoders
 from tests.unit.oracle.test_followed import SimulatedLive
 from tests.unit.simulated_rac.test_kit import TABLE, account, new_cluster
 
+from lowwater_devkit.simulated_rac.layout import Layout
+from lowwater_devkit.simulated_rac.view import SimulatedView
 from lowwater_extractor.api import Polled, StaleTable
 from lowwater_extractor.snapshot.stale_notes import StaleTables
 from lowwater_extractor.sources.oracle.capture import CapturedObjects, RedoOptions, redo_stream
@@ -20,8 +22,6 @@ from lowwater_extractor.sources.oracle.dictionary.live_dictionary import Followe
 from lowwater_extractor.sources.oracle.rows.changes import FrameMaker
 from lowwater_extractor.sources.oracle.stream import RedoStream
 from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
-from lowwater_extractor.sources.simulated_rac.layout import Layout
-from lowwater_extractor.sources.simulated_rac.view import SimulatedView
 
 OTHER = "BANK.TRANSFERS"
 

@@ -21,8 +21,8 @@ from lowwater.codec.table import (
     Type,
     decimal,
 )
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.history import Transaction
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.history import Transaction
 
 _KINDS: list[Type] = [
     *(INT32, INT64, decimal(12, 3), STRING, BYTES, BOOLEAN, FLOAT32, FLOAT64, TIMESTAMP, TIMESTAMPTZ),

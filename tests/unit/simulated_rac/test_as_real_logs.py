@@ -12,9 +12,9 @@ from tests.support.oracle_logs import real_logs
 from tests.unit.simulated_rac.walk import Record, Vector, block1, records
 
 from lowwater.codec.table import STRING, Column, TableSchema, decimal
-from lowwater_extractor.sources.simulated_rac.cells import oracle_column
-from lowwater_extractor.sources.simulated_rac.kdo import Kdo
-from lowwater_extractor.sources.simulated_rac.log import (
+from lowwater_devkit.simulated_rac.redo.cells import oracle_column
+from lowwater_devkit.simulated_rac.redo.kdo import Kdo
+from lowwater_devkit.simulated_rac.redo.log import (
     Form,
     LogHeader,
     LwnBuffer,
@@ -25,11 +25,11 @@ from lowwater_extractor.sources.simulated_rac.log import (
     pack_block0,
     pack_block1,
 )
-from lowwater_extractor.sources.simulated_rac.noise import Noise
-from lowwater_extractor.sources.simulated_rac.pairs import Session, Undo, UndoSegment
-from lowwater_extractor.sources.simulated_rac.pieces import PieceMaker
-from lowwater_extractor.sources.simulated_rac.rows import RedoTable
-from lowwater_extractor.sources.simulated_rac.vectors import Vectors
+from lowwater_devkit.simulated_rac.redo.noise import Noise
+from lowwater_devkit.simulated_rac.redo.pairs import Session, Undo, UndoSegment
+from lowwater_devkit.simulated_rac.redo.pieces import PieceMaker
+from lowwater_devkit.simulated_rac.redo.rows import RedoTable
+from lowwater_devkit.simulated_rac.redo.vectors import Vectors
 
 FORM = Form()
 SIZE = 512

@@ -11,12 +11,12 @@ import pytest
 from tests.unit.simulated_rac.walk import Record, block1, records, xor
 
 from lowwater.codec.table import INT64, STRING, Column, TableSchema
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.redo.cells import whole_number
+from lowwater_devkit.simulated_rac.redo.log import Form, flagged_scn, plain_scn
+from lowwater_devkit.simulated_rac.script import Script
+from lowwater_devkit.simulated_rac.workload import BANK, Bank, BankOptions
 from lowwater_extractor.sources.oracle.rows.value_writing import encode_number
-from lowwater_extractor.sources.simulated_rac.cells import whole_number
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.log import Form, flagged_scn, plain_scn
-from lowwater_extractor.sources.simulated_rac.script import Script
-from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
 
 TABLE = "BANK.ACCOUNTS"
 OPEN = b"\xff" * 8

@@ -16,13 +16,13 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import ColumnKind, TableSchema
 from lowwater.errors import LowwaterError
 from lowwater.records.positions import ORDER_MIN, Order
+from lowwater_devkit.simulated_rac.cluster import Cluster, Committed, Transaction
+from lowwater_devkit.simulated_rac.redo.log import Form
+from lowwater_devkit.simulated_rac.script import Script
+from lowwater_devkit.simulated_rac.source import SimulatedRac, SimulatedRacConfig
+from lowwater_devkit.simulated_rac.workload import BANK
 from lowwater_extractor.api import Polled, SourceTransaction, Stream
 from lowwater_extractor.sources.oracle.position import Resume
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster, Committed, Transaction
-from lowwater_extractor.sources.simulated_rac.log import Form
-from lowwater_extractor.sources.simulated_rac.script import Script
-from lowwater_extractor.sources.simulated_rac.source import SimulatedRac, SimulatedRacConfig
-from lowwater_extractor.sources.simulated_rac.workload import BANK
 
 TABLE = "BANK.ACCOUNTS"
 

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.simulated_rac.test_kit import Runtime, account, check_all, committed, new_cluster
 
 from lowwater.errors import IncarnationError, LogCorruptError, LogGapError, SourceError
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.layout import Layout
-from lowwater_extractor.sources.simulated_rac.source import SimulatedRac, SimulatedRacConfig
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.layout import Layout
+from lowwater_devkit.simulated_rac.source import SimulatedRac, SimulatedRacConfig
 
 TABLE = "BANK.ACCOUNTS"
 BLOCK = 512

@@ -14,8 +14,8 @@ from tests.unit.simulated_rac.test_kit import (
 )
 
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.pairs import Undo, UndoSegment
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.redo.pairs import Undo, UndoSegment
 
 
 def raw(cluster: Cluster, scn: int, record: bytes) -> None:

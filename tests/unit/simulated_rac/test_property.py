@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.simulated_rac.shop import TABLES, Shop
 from tests.unit.simulated_rac.test_kit import Runtime, check_all, run_script
 
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.cluster import Cluster
 
 
 @pytest.mark.parametrize("block", [*range(10), *(pytest.param(b, marks=pytest.mark.long) for b in range(10, 100))])

@@ -21,8 +21,8 @@ from tests.unit.simulated_rac.test_kit import (
 )
 
 from lowwater.errors import LogGapError
+from lowwater_devkit.simulated_rac.cluster import Cluster
 from lowwater_extractor.api import ThreadState
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
 
 
 def in_commit_order(cluster: Cluster) -> list[str]:

@@ -14,9 +14,9 @@ from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.records.ids import SchemaId
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.source import SimulatedRac, SimulatedRacConfig
-from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.source import SimulatedRac, SimulatedRacConfig
+from lowwater_devkit.simulated_rac.workload import BANK, Bank, BankOptions
 
 
 class NoEncoder:

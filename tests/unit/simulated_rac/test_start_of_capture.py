@@ -18,10 +18,10 @@ from tests.unit.simulated_rac.test_kit import (
 )
 
 from lowwater.errors import StartRefusedError
+from lowwater_devkit.simulated_rac.cluster import Cluster, Transaction
+from lowwater_devkit.simulated_rac.view import SimulatedView
 from lowwater_extractor.sources.oracle.position import Resume
 from lowwater_extractor.sources.oracle.thread_snapshot import Start
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster, Transaction
-from lowwater_extractor.sources.simulated_rac.view import SimulatedView
 
 
 def test_transactions_open_at_the_start_are_whole_and_earlier_commits_are_not_published(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.errors import IncarnationError, SourceError
 from lowwater.records.positions import ORDER_MIN, Order
 from lowwater.records.types import Chunk
+from lowwater_devkit.simulated_rac.source import SimulatedRac, SimulatedRacConfig
 from lowwater_extractor.api import ThreadState
-from lowwater_extractor.sources.simulated_rac.source import SimulatedRac, SimulatedRacConfig
 
 TABLE = "BANK.ACCOUNTS"
 

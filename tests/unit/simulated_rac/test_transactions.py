@@ -19,8 +19,8 @@ from tests.unit.simulated_rac.test_kit import (
 )
 
 from lowwater.records.positions import Order
+from lowwater_devkit.simulated_rac.workload import ACCOUNTS
 from lowwater_extractor.sources.oracle.position import Resume
-from lowwater_extractor.sources.simulated_rac.workload import ACCOUNTS
 
 
 def test_transactions_of_both_threads_interleave_and_come_whole(tmp_path: Path) -> None:

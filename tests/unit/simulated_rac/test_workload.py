@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from tests.unit.simulated_rac.test_kit import Runtime, check_all
 
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.layout import Layout
-from lowwater_extractor.sources.simulated_rac.script import Script
-from lowwater_extractor.sources.simulated_rac.workload import BANK, Bank, BankOptions
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.layout import Layout
+from lowwater_devkit.simulated_rac.script import Script
+from lowwater_devkit.simulated_rac.workload import BANK, Bank, BankOptions
 
-MODULE = "lowwater_extractor.sources.simulated_rac"
+MODULE = "lowwater_devkit.simulated_rac"
 
 
 def check_bank(transactions: list[list[Any]], accounts: int, first_cents: int) -> None:

@@ -11,6 +11,10 @@ import pytest
 from tests.unit.simulated_rac.shop import TABLES, Shop
 
 from lowwater.codec.table import ColumnKind
+from lowwater_devkit.simulated_rac.cluster import Cluster
+from lowwater_devkit.simulated_rac.redo.log import Form
+from lowwater_devkit.simulated_rac.script import Script
+from lowwater_devkit.simulated_rac.workload import BANK
 from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary
 from lowwater_extractor.sources.oracle.dictionary.file import from_json
 from lowwater_extractor.sources.oracle.redo import codes
@@ -21,10 +25,6 @@ from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
 from lowwater_extractor.sources.oracle.rows.row_changes import Joiner
 from lowwater_extractor.sources.oracle.rows.row_decoder import TableRows
-from lowwater_extractor.sources.simulated_rac.cluster import Cluster
-from lowwater_extractor.sources.simulated_rac.log import Form
-from lowwater_extractor.sources.simulated_rac.script import Script
-from lowwater_extractor.sources.simulated_rac.workload import BANK
 
 XID = (1 << 64) - 1
 

@@ -11,7 +11,6 @@ const ABOUT = {
   mysql: "MySQL and MariaDB: binlog",
   mongodb: "MongoDB: change stream",
   turso: "Turso: CDC table",
-  simulated_rac: "A simulated Oracle RAC database, for trying lowwater",
 };
 const ALL = ["*.*"];
 

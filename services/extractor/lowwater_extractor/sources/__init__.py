@@ -1,6 +1,7 @@
 """The source kinds: name → module and class.
 
-A kind is imported only when it is used, so that its driver need not be installed otherwise.
+A kind is imported only when it is used, so that its driver need not be installed otherwise. Another distribution adds
+kinds by entry points of the group `lowwater.source_kinds`.
 """
 
 from __future__ import annotations
@@ -11,22 +12,29 @@ from typing import Any
 from pydantic import ValidationError
 
 from lowwater.errors import ConfigError
+from lowwater.runtime.plugins import SOURCE_KINDS, plugins
 from lowwater_extractor.api import Source
 
-KINDS: dict[str, str] = {
+_BUILT_IN = {
     "mysql": "lowwater_extractor.sources.mysql.source:Mysql",
     "mongodb": "lowwater_extractor.sources.mongodb.source:MongoDB",
     "oracle": "lowwater_extractor.sources.oracle.source:Oracle",
     "postgres": "lowwater_extractor.sources.postgres.source:Postgres",
-    "simulated_rac": "lowwater_extractor.sources.simulated_rac.source:SimulatedRac",
     "turso": "lowwater_extractor.sources.turso.source:Turso",
 }
 
 
+def kinds() -> dict[str, str]:
+    """Return all kinds; a built-in one cannot be replaced."""
+    return {**{name: point.value for name, point in plugins(SOURCE_KINDS).items()}, **_BUILT_IN}
+
+
 def source_class(kind: str) -> type[Any]:
-    if kind not in KINDS:
-        raise ConfigError(f"there is no source kind {kind!r}", hint=f"known: {', '.join(sorted(KINDS))}")
-    module, _, name = KINDS[kind].partition(":")
+    known = kinds()
+    if kind not in known:
+        more = " (simulated_rac is in the distribution lowwater-devkit)" if kind == "simulated_rac" else ""
+        raise ConfigError(f"there is no source kind {kind!r}", hint=f"known: {', '.join(sorted(known))}{more}")
+    module, _, name = known[kind].partition(":")
     found: type[Any] = getattr(import_module(module), name)
     return found
 

@@ -8,14 +8,14 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lowwater.errors import ConfigError, LowwaterError
-from lowwater_fleet.demo import pgbench as demo_postgres
+from lowwater.runtime.plugins import DOCTOR_CHECKS, load_plugin, plugins
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.kafka.jars import find_jars, find_java, java_version
 from lowwater_fleet.runner.ports import FREE_PORTS, free_port, is_free
-from lowwater_fleet.servers.postgres_install import VERSION_NEWEST, find_client
 
 PYTHON_VERSION_MIN = (3, 11)
 #: the Hadoop client in Spark 4.0 needs a security manager, which Java 23 no longer has
@@ -46,7 +46,7 @@ def examine(kafka_directory: Path, takes_free_ports: bool = False) -> list[Findi
         _finding("Kafka's jars", _kafka_jars),
         _finding("Spark's jars", _spark_jars),
         _finding("Maven", _maven),
-        _finding("PostgreSQL", _postgres),
+        *(_finding(name, partial(_plugin, name)) for name in sorted(plugins(DOCTOR_CHECKS))),
         _finding("ports", _free_ports) if takes_free_ports else _finding("port", lambda: _port(kafka_directory)),
         _finding("disk", lambda: _disk(kafka_directory)),
         _finding("memory", _memory),
@@ -59,6 +59,11 @@ def _finding(name: str, look: Callable[[], str]) -> Finding:
         return Finding(name, True, look())
     except LowwaterError as error:
         return Finding(name, False, error.what, error.hint or "")
+
+
+def _plugin(name: str) -> str:
+    found: str = load_plugin(DOCTOR_CHECKS, name)()
+    return found
 
 
 def _python() -> str:
@@ -131,14 +136,6 @@ def _maven() -> str:
         hint = "install Maven (Debian: apt-get install maven, macOS: brew install maven), then `make jars`"
         raise ConfigError("there is no mvn on PATH, and jars are missing", hint=hint) from None
     return "not installed, and not needed: the jars are already here"
-
-
-def _postgres() -> str:
-    """Only the demo uses an embedded PostgreSQL; it runs without it if there is none."""
-    lacking = demo_postgres.lacking()
-    if lacking:
-        return f"not installed; the demo runs without it: {lacking}"
-    return f"{VERSION_NEWEST} with pgbench, for the demo ({find_client('pgbench').parent})"
 
 
 def _free_ports() -> str:

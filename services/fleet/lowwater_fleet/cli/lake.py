@@ -25,6 +25,7 @@ import typer
 
 from lowwater.errors import ConfigError, LakeError
 from lowwater.runtime.config import LakeConfig
+from lowwater.runtime.plugins import MAINTENANCE, load_plugin, plugins
 from lowwater.runtime.times import now_us
 from lowwater_fleet.cli.console import err, out, progress
 from lowwater_fleet.cli.contract import AsJson, ConfigOption, load
@@ -277,10 +278,9 @@ def compact(
     lake: LakeOption = None, config_file: ConfigOption = None, group: GroupOption = None, as_json: AsJson = False
 ) -> None:
     """Merge small files, fold changes older than the retention, and delete unreferenced files. Landing may run."""
-    try:
-        from lowwater_spark.maintenance.maintain import maintain
-    except ImportError as error:
-        raise ConfigError("compaction is not installed here", hint="pip install lowwater-spark") from error
+    if "compact" not in plugins(MAINTENANCE):
+        raise ConfigError("compaction is not installed here", hint="pip install lowwater-spark")
+    maintain = load_plugin(MAINTENANCE, "compact")
     from lowwater.lake.chain.chain import Chain
     from lowwater.lake.store.base import open_lake_store
 

@@ -1,17 +1,20 @@
 """The command line `lowwater`.
 
 A new group of commands is a module with a `typer.Typer`, added here with `app.add_typer`; a single command is
-a function, added with `app.command()`. Common options and exit codes are in `contract.py`.
+a function, added with `app.command()`. Another distribution adds commands by entry points of the group
+`lowwater.commands`. Common options and exit codes are in `contract.py`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import typer
 
 from lowwater import __version__
-from lowwater.errors import LowwaterError
+from lowwater.errors import ConfigError, LowwaterError
+from lowwater.runtime.plugins import COMMANDS, load_plugin, plugins
 from lowwater_fleet.cli import kafka as kafka_cli
 from lowwater_fleet.cli import lake as lake_cli
 from lowwater_fleet.cli import operate as operate_cli
@@ -24,7 +27,22 @@ from lowwater_fleet.cli.logs import logs
 from lowwater_fleet.cli.operate import copy
 from lowwater_fleet.cli.status import status, top
 from lowwater_fleet.cli.up import down, up
-from lowwater_fleet.demo.command import demo
+
+
+def _plugin(name: str) -> Callable[..., None]:
+    """Return the function of a command of another distribution. If it cannot be loaded, only this command fails."""
+    try:
+        found: Callable[..., None] = load_plugin(COMMANDS, name)
+        return found
+    except ConfigError as error:
+        reason = error
+
+        def fail() -> None:
+            raise reason
+
+        fail.__doc__ = f"Cannot be loaded: {reason.what}"
+        return fail
+
 
 app = typer.Typer(
     help=f"lowwater {__version__}: change data capture that keeps transactions whole.",
@@ -37,7 +55,6 @@ app.command()(status)
 app.command()(top)
 app.command()(logs)
 app.command()(doctor)
-app.command()(demo)
 app.command()(copy)
 app.add_typer(source_cli.app, name="source")
 app.add_typer(operate_cli.thread_app, name="thread")
@@ -45,6 +62,8 @@ app.add_typer(operate_cli.group_app, name="group")
 app.add_typer(lake_cli.app, name="lake")
 app.add_typer(kafka_cli.app, name="kafka")
 app.command("run-kubernetes")(run_kubernetes)
+for command in sorted(plugins(COMMANDS)):
+    app.command(command)(_plugin(command))
 
 
 def main() -> None:

@@ -14,11 +14,10 @@ from lowwater.errors import BusError, ConfigError, LowwaterError
 from lowwater.runtime import config as configs
 from lowwater_fleet.cli.console import err, out, progress
 from lowwater_fleet.cli.contract import AsJson, say_json
-from lowwater_fleet.kafka.embedded import EmbeddedKafka
-from lowwater_fleet.runner import services
+from lowwater_fleet.runner.example import make_example
 from lowwater_fleet.runner.process import Daemon
-from lowwater_fleet.runner.runner import Runner, bank_config, end_as_by_ctrl_c, start_kafka, wait_for
-from lowwater_fleet.runner.services import Service, get_json
+from lowwater_fleet.runner.runner import Runner, end_as_by_ctrl_c, wait_for
+from lowwater_fleet.runner.services import get_json
 
 DEFAULT_DIRECTORY = Path(".lowwater/up")
 DETACH_SECONDS_MAX = 120.0
@@ -35,7 +34,8 @@ def daemon(directory: Path) -> Daemon:
 
 def up(
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="the fleet's YAML file; default: the built-in bank example")
+        Path | None,
+        typer.Option("--config", "-c", help="the fleet's YAML file; default: an example, if installed"),
     ] = None,
     directory: Directory = DEFAULT_DIRECTORY,
     control: Annotated[
@@ -64,12 +64,12 @@ def up(
 
 
 def _run(config: Path | None, directory: Path, follows_control: bool) -> None:
-    kafka, cluster = None, None
-    if config is None:
-        kafka, cluster, config = _bank(directory)
+    example = make_example(directory) if config is None else None
+    config = example.config if example is not None else config
+    assert config is not None
     runner = Runner(config, directory, follows_control)
-    if cluster is not None:
-        runner.add(cluster)
+    if example is not None:
+        runner.add(example.writer)
     try:
         runner.start()
         out.print(f"running {', '.join(runner.services)}; logs in {directory / 'logs'}; Ctrl-C stops it")
@@ -87,21 +87,8 @@ def _run(config: Path | None, directory: Path, follows_control: bool) -> None:
         err.print("stopping")
     finally:
         runner.stop()
-        if kafka is not None:
-            kafka.stop()
-
-
-def _bank(directory: Path) -> tuple[EmbeddedKafka, Service, Path]:
-    if (directory / "rac" / "control.json").exists():
-        raise ConfigError(
-            f"{directory} contains the example of an earlier run, whose simulated database cannot be continued",
-            hint=f"rm -r {directory}, or set --directory",
-        )
-    with progress() as say:
-        kafka = start_kafka(directory, say)
-    config = bank_config(directory, kafka.bootstrap_servers)
-    options = ("--threads", "2", "--rate", "200", "--transactions", "0", "--stay")
-    return kafka, services.simulated_cluster(directory / "rac", directory / "logs", *options), config
+        if example is not None:
+            example.kafka.stop()
 
 
 def _detach(config: Path | None, directory: Path, follows_control: bool, as_json: bool) -> None:

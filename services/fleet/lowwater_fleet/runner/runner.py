@@ -5,12 +5,10 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
-
-import yaml
 
 from lowwater.errors import LowwaterError
 from lowwater.runtime import config
@@ -18,52 +16,12 @@ from lowwater.runtime.config import Settings
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
 from lowwater_fleet.runner import services
 from lowwater_fleet.runner.follow import Follower
-from lowwater_fleet.runner.ports import free_port
 from lowwater_fleet.runner.services import Service
 
 Say = Callable[[str], None]
 
 #: the broker may be started at the same time as the fleet
 KAFKA_SECONDS_MAX = 60.0
-
-
-def bank_config(
-    directory: Path,
-    bootstrap_servers: str,
-    control_port: int = 0,
-    beside: Mapping[str, Mapping[str, Any]] | None = None,
-) -> Path:
-    """The built-in fleet: one simulated cluster, one group, one lake. `beside`: configs of more sources, by kind."""
-    raw: dict[str, Any] = {
-        "kafka": {"bootstrap_servers": bootstrap_servers},
-        "sources": {
-            "rac": {
-                "kind": "simulated_rac",
-                "config": {"directory": str(directory / "rac"), "spill_directory": str(directory / "spill")},
-                "http": {"port": free_port()},
-            }
-        },
-        "groups": {
-            "bank": {
-                "sources": ["rac"],
-                "http": {"port": free_port()},
-                "lake": {"uri": str(directory / "lake")},
-                "land": {
-                    "trigger_seconds": 1,
-                    "spark": {"spark.driver.memory": "1g"},
-                    "http": {"port": free_port()},
-                },
-            }
-        },
-        "control": {"port": control_port or free_port()},
-        "state_directory": str(directory),
-    }
-    for kind, described in (beside or {}).items():
-        raw["sources"][kind] = {"kind": kind, "config": dict(described), "http": {"port": free_port()}}
-        raw["groups"]["bank"]["sources"].append(kind)
-    path = directory / "fleet.yaml"
-    path.write_text(yaml.safe_dump(raw, sort_keys=False))
-    return path
 
 
 class Runner:

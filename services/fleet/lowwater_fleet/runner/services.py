@@ -141,15 +141,3 @@ def lander(settings: Settings, config: Path, group: str, logs: Path) -> Service:
 def control(settings: Settings, config: Path, logs: Path) -> Service:
     command = [sys.executable, "-m", "lowwater_control", "--config", str(config)]
     return Service("control", command, logs / "control.log", settings.control.port)
-
-
-def simulated_cluster(directory: Path, logs: Path, *options: str) -> Service:
-    command = [
-        sys.executable,
-        "-m",
-        "lowwater_extractor.sources.simulated_rac",
-        "--directory",
-        str(directory),
-        *options,
-    ]
-    return Service("cluster", command, logs / "cluster.log")
