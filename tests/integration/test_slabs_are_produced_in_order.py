@@ -13,7 +13,7 @@ from lowwater.kafka.admin import Admin
 from lowwater.kafka.consumer import read_to_end
 from lowwater.kafka.topics import Topic
 from lowwater.runtime.config import KafkaConfig
-from lowwater_extractor._native.slab import Slab
+from lowwater_extractor._native.slab import ROWS, Slab
 from lowwater_extractor.publish import slab_producer
 from lowwater_extractor.publish.slab_producer import SlabProducer
 from lowwater_fleet.kafka.embedded import EmbeddedKafka
@@ -39,7 +39,7 @@ def producer(config: KafkaConfig, unique: str) -> Iterator[SlabProducer]:
 def _slab(count: int, start: int = 0) -> Slab:
     made = Slab()
     frames = [(HEADER, b"%010d" % number) for number in range(start, start + count)]
-    assert made.add_changes(b"key", frames, 0, start + 1) == count
+    assert made.add_changes(b"key", frames, 0, ROWS, start + 1) == count
     return made
 
 
@@ -57,7 +57,7 @@ def _send(producer: SlabProducer, topic: str, slab: Slab) -> None:
     producer.produce_slab(topic, slab, 0)
     # the memory is used again at once: the client has copied what it took
     slab.clear()
-    slab.add_changes(b"xxx", [(b"\xff" * 5, b"\xff" * 50)] * 4000, 0, 1)
+    slab.add_changes(b"xxx", [(b"\xff" * 5, b"\xff" * 50)] * 4000, 0, ROWS, 1)
     producer.flush()
     producer.commit()
 
@@ -119,7 +119,7 @@ def test_a_message_that_is_refused_alone_is_named(config: KafkaConfig, unique: s
     producer.init()
     producer.begin()
     made = Slab()
-    made.add_changes(b"key", [(HEADER, b"x" * size) for size in (10, 5000, 10, 10)], 0, 1)
+    made.add_changes(b"key", [(HEADER, b"x" * size) for size in (10, 5000, 10, 10)], 0, ROWS, 1)
     with pytest.raises(BusError, match="too large"):
         producer.produce_slab(unique, made, 0)
     producer.close()

@@ -18,6 +18,7 @@ from lowwater.codec.rules import ColumnRules
 from lowwater.codec.table import TableSchema
 from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
+from lowwater_extractor._native.slab import Slab
 
 #: one encoded change without its `seq`: (wire header of its schema, Avro body after `seq`)
 Frame = tuple[bytes, bytes]
@@ -69,6 +70,39 @@ class SeenVersions(dict[str, TableSchema]):
         return found
 
 
+class ChangeCursor(Protocol):
+    """A place in a batch of changes."""
+
+    #: there are no more changes
+    is_at_end: bool
+
+    def add_to(self, slab: Slab, key: bytes, seq: int) -> int:
+        """Add changes to the slab, numbered from `seq`, as many as there is room for, and move after them.
+
+        Returns how many, at most as many as the cursor was opened with; 0: there is no room for the next one.
+        """
+        ...
+
+    def take(self) -> Frame:
+        """Return the next change, which is larger than a slab, and move after it."""
+        ...
+
+
+class ChangeBatch(Protocol):
+    """The encoded changes of one transaction, in order.
+
+    They can be read more than once, with the same result. Reading may decode rows, read spilled ones from disk,
+    register a new table version, and query the database (Oracle's LOBs). The publisher reads inside an open Kafka
+    transaction: if reading fails, that transaction is aborted, and no consumer sees any of its records.
+    """
+
+    def __iter__(self) -> Iterator[Frame]: ...
+
+    def cursor(self, start: int, most: int) -> ChangeCursor:
+        """Open a cursor after the first `start` changes; each `add_to` adds at most `most`."""
+        ...
+
+
 @dataclass(slots=True)
 class SourceTransaction:
     """A committed transaction and its changes, in order."""
@@ -77,8 +111,7 @@ class SourceTransaction:
     txid: str
     order: Order
     commit_ts_us: int
-    #: can be iterated more than once; those of a large transaction are read from disk
-    changes: Iterable[Frame]
+    changes: ChangeBatch
     #: approximate size of all frames, for limits
     size_bytes: int
     count: int

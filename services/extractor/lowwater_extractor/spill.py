@@ -17,6 +17,7 @@ from zlib import crc32
 from lowwater.records.wire import HEADER_SIZE
 from lowwater.runtime.scratch import Scratch, damaged, disk_errors
 from lowwater_extractor.api import Frame
+from lowwater_extractor.change_batch import IteratedChanges
 from lowwater_extractor.metrics import SPILL_BYTES, SPILLED_BYTES
 
 #: rows, and a number for each if the source needs one
@@ -142,13 +143,12 @@ class Rows:
             yield self._rows, self._numbers
 
 
-class SpilledFrames:
+class SpilledFrames(IteratedChanges):
     """The frames of rows that are whole frames: header of the schema and body after `seq`, concatenated."""
 
     def __init__(self, rows: Rows, tick: Callable[[], None]) -> None:
         self._rows = rows
         self._tick = tick
-        self.count = rows.count
 
     def __iter__(self) -> Iterator[Frame]:
         for rows, _ in self._rows:

@@ -23,6 +23,7 @@ from lowwater_extractor.api import (
     ThreadMark,
     ThreadState,
 )
+from lowwater_extractor.change_batch import FrameList
 from lowwater_extractor.encoders import RegisteredEncoders
 from lowwater_extractor.snapshot.copies import Copies
 from lowwater_extractor.snapshot.stale import put_in_front
@@ -351,7 +352,7 @@ def test_a_view_from_before_its_table_became_stale_once_more_is_not_what_it_is_c
 
 def test_stale_goes_into_the_first_unpublished_transaction_of_each_thread() -> None:
     def transaction(thread: int, scn: int) -> SourceTransaction:
-        return SourceTransaction(thread, f"t{scn}", Order(scn, 1), 0, [(b"h", b"x")], 2, 1)
+        return SourceTransaction(thread, f"t{scn}", Order(scn, 1), 0, FrameList([(b"h", b"x")]), 2, 1)
 
     polled = [transaction(1, 4), transaction(1, 6), transaction(2, 5), transaction(1, 7)]
     found = put_in_front(polled, [(b"s", b"stale")], {1: Order(4, 1)})

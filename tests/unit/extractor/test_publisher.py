@@ -10,7 +10,7 @@ from zlib import crc32
 import pytest
 
 from lowwater.codec.varint import long, read_long
-from lowwater.errors import MarkBrokenError, RowTooLargeError
+from lowwater.errors import MarkBrokenError, RowTooLargeError, SourceLostError
 from lowwater.kafka import topics
 from lowwater.records.codec import RecordCodec, decode_commit, decode_mark, record_schemas
 from lowwater.records.ids import SchemaId, transaction_id
@@ -21,6 +21,7 @@ from lowwater.runtime.config import BatchConfig
 from lowwater_extractor._native.frames import Frames
 from lowwater_extractor._native.slab import Slab
 from lowwater_extractor.api import Frame, SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor.change_batch import FrameBuffer, FrameList, IteratedChanges
 from lowwater_extractor.publish.publisher import Publisher
 from lowwater_extractor.session.clock import SourceClock
 
@@ -106,7 +107,7 @@ def _publisher(broker: Broker, position: Position = FIRST, **batch: int) -> Publ
 def _transaction(scn: int, count: int = 2, *, thread: int = 1, text: str = "row") -> SourceTransaction:
     changes = [(HEADER, f"{text}-{scn}-{number}".encode()) for number in range(count)]
     size = sum(len(h) + len(b) for h, b in changes)
-    return SourceTransaction(thread, f"t{scn}", Order(scn, 1), scn * 1000, changes, size, count)
+    return SourceTransaction(thread, f"t{scn}", Order(scn, 1), scn * 1000, FrameList(changes), size, count)
 
 
 def _packed(transaction: SourceTransaction) -> SourceTransaction:
@@ -114,7 +115,7 @@ def _packed(transaction: SourceTransaction) -> SourceTransaction:
     frames = Frames()
     for frame in transaction.changes:
         frames.append(frame)
-    return replace(transaction, changes=frames)
+    return replace(transaction, changes=FrameBuffer(frames))
 
 
 def _mark(scn: int, thread: int = 1, resume: bytes = b"here") -> ThreadMark:
@@ -214,7 +215,7 @@ def test_a_thread_that_is_not_in_this_poll_stays_in_the_marks() -> None:
 def test_a_row_that_fits_no_message_is_refused_with_its_key() -> None:
     publisher = _publisher(Broker())
     row = (HEADER, b"x" * (topics.MESSAGE_BYTES_MAX + 1))
-    large = SourceTransaction(1, "t5", Order(5, 1), 5000, [row], len(row[1]), 1)
+    large = SourceTransaction(1, "t5", Order(5, 1), 5000, FrameList([row]), len(row[1]), 1)
     with pytest.raises(RowTooLargeError, match=r"BANK\.T ID=") as refused:
         publisher.add(large, 9000)
     assert "columns.drop" in str(refused.value)
@@ -235,7 +236,7 @@ def test_of_large_rows_no_more_are_taken_at_once_than_make_a_batch() -> None:
     broker = Broker()
     publisher = _publisher(broker, bytes_max=100_000)
 
-    class Large:
+    class Large(IteratedChanges):
         def __iter__(self) -> Iterator[Frame]:
             for _ in range(2000):
                 yield HEADER, b"x" * 10_000
@@ -244,6 +245,34 @@ def test_of_large_rows_no_more_are_taken_at_once_than_make_a_batch() -> None:
     publisher.commit({1: _mark(5)}, all_at_end=False, now_us=9000)
     assert max(map(len, broker.transactions)) < 30
     assert _commits(broker)[0].changes == 2000
+
+
+@pytest.mark.parametrize("fails_at", [0, 7, 15])
+def test_changes_that_cannot_be_read_leave_nothing_and_are_published_later(fails_at: int) -> None:
+    """They are decoded, and the database may be queried, inside the open Kafka transaction."""
+    broker = Broker()
+    publisher = _publisher(broker, count_max=10)
+    publisher.commit({1: _mark(4)}, all_at_end=False, now_us=9000)
+    whole = _transaction(5, count=25)
+    failures = [SourceLostError("the database is gone")]
+
+    class Failing(IteratedChanges):
+        def __iter__(self) -> Iterator[Frame]:
+            for number, frame in enumerate(whole.changes):
+                if number == fails_at and failures:
+                    raise failures.pop()
+                yield frame
+
+    transaction = replace(whole, changes=Failing())
+    with pytest.raises(SourceLostError):
+        publisher.add(transaction, 9000)
+    assert not _commits(broker)
+    again = _publisher(broker, _restarted(broker), count_max=10)
+    again.add(transaction, 9000)
+    again.commit({1: _mark(5)}, all_at_end=False, now_us=9000)
+    values = [value for value in broker.changes if value[:HEADER_SIZE] == HEADER]
+    assert values == [HEADER + long(n) + body for n, (_, body) in enumerate(whole.changes, 1)]
+    assert [commit.changes for commit in _commits(broker)] == [25]
 
 
 def _check_keys(broker: Broker) -> None:
@@ -261,7 +290,7 @@ def _check_keys(broker: Broker) -> None:
 @pytest.mark.parametrize("sizes", [[], [3], [0, 7, 9], [1] * 9000, [2_000_000, 5, 3_000_000, 2_000_000], [50_000] * 60])
 def test_changes_in_one_memory_are_published_as_others_are(sizes: list[int], batch: dict[str, int]) -> None:
     changes = [(HEADER, bytes([number % 251]) * size) for number, size in enumerate(sizes)]
-    listed = SourceTransaction(1, "t5", Order(5, 1), 5000, changes, sum(sizes) + 5 * len(sizes), len(sizes))
+    listed = SourceTransaction(1, "t5", Order(5, 1), 5000, FrameList(changes), sum(sizes) + 5 * len(sizes), len(sizes))
     found = []
     for transaction in (listed, _packed(listed)):
         broker = Broker()

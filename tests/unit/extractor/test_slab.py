@@ -18,6 +18,7 @@ from lowwater_extractor._native import frames as frames_module
 from lowwater_extractor._native import slab
 from lowwater_extractor.api import Frame
 
+ROWS = slab.ROWS
 PLAIN, PLAIN_FRAMES = plain_form(slab.__name__), plain_form(frames_module.__name__)
 FORMS = pytest.mark.parametrize("form", [slab, PLAIN], ids=["compiled", "plain"])
 HEADER = b"\0\0\0\x27\x10"
@@ -41,10 +42,10 @@ def test_changes_and_other_records_are_what_they_would_be_as_objects(
     form: ModuleType, first: list[Frame], second: list[Frame], key: bytes, seq: int
 ) -> None:
     made = form.Slab(50, 1 << 14)
-    assert made.add_changes(key, first, 0, seq) == len(first)
+    assert made.add_changes(key, first, 0, ROWS, seq) == len(first)
     assert made.add(b"another", b"commit")
     before = made.checksum
-    assert made.add_changes(b"another", second, 0, 1) == len(second)
+    assert made.add_changes(b"another", second, 0, ROWS, 1) == len(second)
     changes, others = _values(first, seq), _values(second, 1)
     expected = [(key, v) for v in changes] + [(b"another", v) for v in (b"commit", *others)]
     assert [(m["key"], m["value"]) for m in made.messages()] == expected
@@ -64,7 +65,7 @@ def test_what_has_no_room_waits_for_the_next_slab(
     sent: list[bytes] = []
     done = 0
     while done < len(found):
-        taken = made.add_changes(b"k" * key_size, found, done, 1 + done)
+        taken = made.add_changes(b"k" * key_size, found, done, ROWS, 1 + done)
         done += taken
         assert made.count <= rows
         if not taken and not made.count:

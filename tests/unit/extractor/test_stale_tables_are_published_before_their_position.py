@@ -9,6 +9,7 @@ import pytest
 from lowwater.records.positions import ORDER_MIN, Order
 from lowwater.records.types import Wanted
 from lowwater_extractor.api import Polled, SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor.change_batch import FrameList
 from lowwater_extractor.session.loop import _Session
 from lowwater_extractor.snapshot.stale import PendingStale
 
@@ -50,8 +51,8 @@ def test_stale_tables_of_several_threads_come_before_what_a_lagging_thread_has_s
     publisher, stream, copies = MagicMock(marks=marks, has_records=False, is_full=False), MagicMock(), MagicMock()
     publisher.published.return_value = ORDER_MIN
     publisher.add.return_value = 1
-    later = SourceTransaction(2, "later", Order(20, 1), 0, [], 0, 0)
-    announced = SourceTransaction(1, "stale", Order(6, 0), 0, [], 0, 0)
+    later = SourceTransaction(2, "later", Order(20, 1), 0, FrameList([]), 0, 0)
+    announced = SourceTransaction(1, "stale", Order(6, 0), 0, FrameList([]), 0, 0)
     stream.poll.return_value = Polled([later], marks)
     copies.pending_stale = PendingStale(b"")
     copies.pending_stale.add("s.t", "why")

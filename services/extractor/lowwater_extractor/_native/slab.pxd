@@ -31,10 +31,12 @@ cdef class Slab:
 
     @cython.locals(
         at=cython.Py_ssize_t, key_at=cython.Py_ssize_t, key_size=cython.Py_ssize_t, row=cython.Py_ssize_t,
-        number=cython.Py_ssize_t, begin=cython.Py_ssize_t, checksum=cython.ulonglong,
+        number=cython.Py_ssize_t, stop=cython.Py_ssize_t, begin=cython.Py_ssize_t, checksum=cython.ulonglong,
         frame=tuple, header=bytes, body=bytes,
     )
-    cpdef Py_ssize_t add_changes(self, bytes key, list frames, Py_ssize_t start, unsigned long long seq) except -1
+    cpdef Py_ssize_t add_changes(
+        self, bytes key, list frames, Py_ssize_t start, Py_ssize_t most, unsigned long long seq
+    ) except -1
 
     @cython.locals(
         at=cython.Py_ssize_t, key_at=cython.Py_ssize_t, key_size=cython.Py_ssize_t, row=cython.Py_ssize_t,

@@ -107,17 +107,21 @@ class Slab:
         self.checksum = 0
         self._at = 0
 
-    def add_changes(self, key: bytes, frames: list[tuple[bytes, bytes]], start: int, seq: int) -> int:
-        """Add as many frames from index `start` on as there is room for, numbered from `seq`; returns how many."""
+    def add_changes(self, key: bytes, frames: list[tuple[bytes, bytes]], start: int, most: int, seq: int) -> int:
+        """Add frames from index `start` on, at most `most` and as many as there is room for, numbered from `seq`.
+
+        Returns how many.
+        """
         at = self._put_key(key)
         if at < 0:
             return 0
         key_at = self._at
         key_size = at - key_at
         row = self.count
+        stop = min(self._rows, row + most)
         number = start
         checksum = 0
-        while number < len(frames) and row < self._rows:
+        while number < len(frames) and row < stop:
             frame = frames[number]
             header = frame[0]
             body = frame[1]

@@ -11,9 +11,8 @@ from zlib import crc32
 from lowwater.codec.varint import long
 from lowwater.errors import RowTooLargeError
 from lowwater.kafka import topics
-from lowwater_extractor._native.frames import Frames
 from lowwater_extractor._native.slab import Slab
-from lowwater_extractor.api import Frame
+from lowwater_extractor.api import ChangeCursor, Frame
 from lowwater_extractor.publish.slab_producer import SlabProducer
 
 
@@ -37,46 +36,21 @@ class Outbox:
             self._put_alone(value, key, partition)
         self.records_total += 1
 
-    def put_changes(self, frames: list[Frame], seq: int, key: bytes, partition: int) -> int:
-        """Add consecutive changes, the first with number `seq`; returns their checksum."""
+    def put_changes(self, changes: ChangeCursor, seq: int, key: bytes, partition: int) -> tuple[int, int]:
+        """Add at least one change, the first with number `seq`; returns their number and checksum."""
         slab = self._slab(partition)
-        done = checksum = 0
         while True:
             size, summed = slab.size, slab.checksum
-            done += slab.add_changes(key, frames, done, seq + done)
-            checksum += slab.checksum - summed
+            taken = changes.add_to(slab, key, seq)
+            checksum = slab.checksum - summed
             self.bytes_total += slab.size - size
-            if done == len(frames):
-                break
-            if slab.count:
-                self._hand_over(partition)
-                continue
-            checksum += self._put_large(frames[done], seq + done, key, partition)
-            done += 1
-        self.records_total += len(frames)
-        return checksum
-
-    def put_frames(
-        self, frames: Frames, place: int, most: int, seq: int, key: bytes, partition: int
-    ) -> tuple[int, int, int]:
-        """Add at least one and at most `most` changes from offset `place` on.
-
-        Returns the offset after them, their number and their checksum.
-        """
-        slab = self._slab(partition)
-        while True:
-            rows, size, summed = slab.count, slab.size, slab.checksum
-            behind = slab.add_frames(key, frames, place, most, seq)
-            taken, checksum = slab.count - rows, slab.checksum - summed
-            self.bytes_total += slab.size - size
-            if taken or not rows:
+            if taken or not slab.count:
                 break
             self._hand_over(partition)
         if not taken:
-            behind, taken = frames.behind(place), 1
-            checksum = self._put_large(frames.frame(place), seq, key, partition)
+            taken, checksum = 1, self._put_large(changes.take(), seq, key, partition)
         self.records_total += taken
-        return behind, taken, checksum
+        return taken, checksum
 
     def hand_all_over(self) -> None:
         for partition, slab in self._slabs.items():

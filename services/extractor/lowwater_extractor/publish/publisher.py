@@ -8,7 +8,7 @@ prefix, publishing continues after them; if not, an `Abandon` record drops the p
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from zlib import crc32
@@ -34,9 +34,8 @@ from lowwater.records.types import (
 from lowwater.runtime.config import BatchConfig
 from lowwater.runtime.failpoints import fail_point
 from lowwater.status import tracing
-from lowwater_extractor._native.frames import Frames
 from lowwater_extractor._native.slab import ROWS
-from lowwater_extractor.api import Frame, SourceTransaction, ThreadMark, ThreadState
+from lowwater_extractor.api import SourceTransaction, ThreadMark, ThreadState
 from lowwater_extractor.encoders import RegisteredEncoders
 from lowwater_extractor.publish.outbox import Outbox
 from lowwater_extractor.publish.slab_producer import SlabProducer
@@ -163,43 +162,18 @@ class Publisher:
         count = checksum = 0
         if self._position.in_progress is not None and self._is_in_progress(transaction):
             count, checksum = self._behind_prefix(transaction)
-        if not count and isinstance(transaction.changes, Frames):
-            return self._add_frames(transaction, transaction.changes, key, partition)
-        for frames in self._steps(transaction, count):
-            checksum += self._outbox.put_changes(frames, count + 1, key, partition)
-            count += len(frames)
-            if self.is_full and count < transaction.count:
-                self._commit_prefix(transaction, count, checksum)
-        return count, checksum
-
-    def _add_frames(
-        self, transaction: SourceTransaction, frames: Frames, key: bytes, partition: int
-    ) -> tuple[int, int]:
-        """As `_add_changes`, for changes in one `Frames` buffer."""
-        most = self._step_of(transaction)
-        count = checksum = place = 0
-        while count < len(frames):
-            place, taken, summed = self._outbox.put_frames(frames, place, most, count + 1, key, partition)
+        changes = transaction.changes.cursor(count, self._step_of(transaction))
+        while not changes.is_at_end:
+            taken, summed = self._outbox.put_changes(changes, count + 1, key, partition)
             count += taken
             checksum += summed
-            if self.is_full and count < transaction.count:
+            if self.is_full and not changes.is_at_end:
                 self._commit_prefix(transaction, count, checksum)
         return count, checksum
 
     def _step_of(self, transaction: SourceTransaction) -> int:
         """Return the maximum number of changes to add in one call; for large rows about one batch."""
         return min(self._step, 1 + self._batch.bytes_max * transaction.count // max(1, transaction.size_bytes))
-
-    def _steps(self, transaction: SourceTransaction, start: int, stop: int | None = None) -> Iterator[list[Frame]]:
-        changes, size = transaction.changes, self._step_of(transaction)
-        if start == 0 and stop is None and type(changes) is list and len(changes) <= size:
-            # nearly all transactions are small
-            if changes:
-                yield changes
-            return
-        frames = islice(iter(changes), start, stop)
-        while step := list(islice(frames, size)):
-            yield step
 
     def _key(self, thread: int, txid: str) -> bytes:
         position = self._position
@@ -237,9 +211,8 @@ class Publisher:
         assert open_ is not None
         count = checksum = 0
         if open_.changes <= transaction.count:
-            for frames in self._steps(transaction, 0, open_.changes):
-                checksum += sum(crc32(h + long(seq) + b) for seq, (h, b) in enumerate(frames, count + 1))
-                count += len(frames)
+            for count, (header, body) in enumerate(islice(transaction.changes, open_.changes), 1):
+                checksum += crc32(header + long(count) + body)
         if (count, checksum) == (open_.changes, open_.checksum):
             return count, checksum
         self.abandon()

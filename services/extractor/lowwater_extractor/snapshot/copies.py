@@ -46,6 +46,7 @@ from lowwater_extractor.api import (
     ThreadMark,
     WindowStream,
 )
+from lowwater_extractor.change_batch import FrameList
 from lowwater_extractor.encoders import RegisteredEncoders
 from lowwater_extractor.snapshot.copy_rules import LandedSet, given_up_tables, needs_copy, wanted_tables
 from lowwater_extractor.snapshot.stale import PendingStale, control_frame
@@ -418,7 +419,7 @@ class Copies:
         if ready:
             _log.info("copied", source=self._name, tables=[c.table for c in ready][:10], count=len(ready))
         txid = f"copied-{ready[0].copy}" if ready else f"stale-{uuid.uuid4().hex[:16]}"
-        return SourceTransaction(thread, txid, order, now_us, frames, size, len(frames))
+        return SourceTransaction(thread, txid, order, now_us, FrameList(frames), size, len(frames))
 
     def _frame(self, copy: TableCopy) -> Frame:
         # all chunks of a view have the same `low`: one entry per table is enough

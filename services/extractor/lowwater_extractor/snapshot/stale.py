@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -10,7 +10,8 @@ from lowwater.codec import generic
 from lowwater.codec.varint import read_long
 from lowwater.records.positions import Order
 from lowwater.records.types import Copied, Stale
-from lowwater_extractor.api import Frame, SourceTransaction
+from lowwater_extractor.api import ChangeBatch, Frame, SourceTransaction
+from lowwater_extractor.change_batch import IteratedChanges
 
 #: tables in one record: ten thousand would exceed the maximum size of a message
 TABLES_PER_RECORD = 500
@@ -53,11 +54,11 @@ def control_frame(header: bytes, record: Stale | Copied) -> Frame:
 
 
 @dataclass(frozen=True)
-class _Preceded:
-    """`frames` followed by `changes`. Can be iterated more than once if `changes` can."""
+class _Preceded(IteratedChanges):
+    """`frames` followed by `changes`."""
 
     frames: Sequence[Frame]
-    changes: Iterable[Frame]
+    changes: ChangeBatch
 
     def __iter__(self) -> Iterator[Frame]:
         return chain(self.frames, self.changes)

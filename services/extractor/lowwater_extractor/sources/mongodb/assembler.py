@@ -23,7 +23,8 @@ from lowwater_extractor.sources.mongodb.relations import Table
 from lowwater_extractor.sources.mongodb.wire import events as ev
 from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
 from lowwater_extractor.sources.mongodb.wire.events import Event
-from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
+from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.transaction_buffer import TransactionBuffer
 
 THREAD = 1
 
@@ -73,9 +74,7 @@ class Assembler:
         self._place = 0
         self._transaction = b""
         self._ts_us = 0
-        self._frames: list[Frame] = []
-        self._bytes = 0
-        self._large: Rows | None = None
+        self._buffer = self._new_buffer()
         self._last: Event | None = None
         #: time of the last event, in this session or before it
         self.event_at = ClusterTime(0)
@@ -129,18 +128,14 @@ class Assembler:
             self.over_at, self._over = self._time, self._last
 
     def _end_transaction(self) -> None:
-        if not self._frames and self._large is None:
+        buffer = self._buffer
+        size, count = buffer.bytes, buffer.count
+        if not count:
             return
-        changes: Iterable[Frame] = self._frames
-        size, count = self._bytes + 5 * len(self._frames), len(self._frames)
-        if self._large is not None:
-            self._spill()
-            changes = SpilledFrames(self._large, lambda: None)
-            size, count = self._large.bytes, changes.count
         txid = ev.transaction_name(self._transaction) if self._transaction else f"{self._time}-{self._place}"
         order = Order(self._time, self._place)
-        self.committed.append(SourceTransaction(THREAD, txid, order, self._ts_us, changes, size, count))
-        self._frames, self._bytes, self._large = [], 0, None
+        self.committed.append(SourceTransaction(THREAD, txid, order, self._ts_us, buffer.changes(), size, count))
+        self._buffer = self._new_buffer()
 
     # -- events ------------------------------------------------------------------------------------------
 
@@ -277,14 +272,7 @@ class Assembler:
         return at
 
     def _add(self, frame: Frame) -> None:
-        self._frames.append(frame)
-        self._bytes += len(frame[1])
-        if self._bytes > self._bytes_max:
-            self._spill()
+        self._buffer.add(frame)
 
-    def _spill(self) -> None:
-        if self._large is None:
-            self._large = Rows(self._space, self._bytes_max // 2)
-        for header, body in self._frames:
-            self._large.add(header + body, 0)
-        self._frames, self._bytes = [], 0
+    def _new_buffer(self) -> TransactionBuffer[list[Frame]]:
+        return TransactionBuffer(self._space, self._bytes_max, [])

@@ -17,7 +17,7 @@ import structlog
 
 from lowwater.errors import CodecError, LogCorruptError, LogGapError, LogUnknownError
 from lowwater.records.positions import Order
-from lowwater_extractor.api import SourceTransaction
+from lowwater_extractor.api import Frame, SourceTransaction
 from lowwater_extractor.sources.mysql.ddl import foreign_keys as fk
 from lowwater_extractor.sources.mysql.ddl.altered_tables import AlteredTables
 from lowwater_extractor.sources.mysql.ddl.apply import Ddl, Tables
@@ -29,6 +29,7 @@ from lowwater_extractor.sources.mysql.transaction_buffer import Group
 from lowwater_extractor.sources.mysql.wire import events as ev
 from lowwater_extractor.sources.mysql.xa import HeldTransactions
 from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.transaction_buffer import TransactionBuffer
 
 THREAD = 1
 #: memory for each held XA transaction; larger ones go to disk
@@ -176,15 +177,13 @@ class Assembler:
             self._rows(e, kind, end)
             return
         at = ev.HEADER + 8 if kind == ev.WRITE_ROWS_1 else ev.HEADER + 8 + (e[ev.HEADER + 8] | e[ev.HEADER + 9] << 8)
-        size = relation.inserts_whole(e, at, end, group.frames, group.ts_us)
+        size = relation.inserts_whole(e, at, end, group.buffer.frames, group.ts_us)
         if size < 0:
             self._rows(e, kind, end)
             return
         if group.is_xa:
             group.tables.add(relation.table.full_name)
-        group.size += size
-        if group.size > self._bytes_max:
-            group.spill(self._space, self._bytes_max)
+        group.buffer.grown(size)
 
     def _feed(self, e: bytes, kind: int) -> None:
         end = len(e)
@@ -263,9 +262,7 @@ class Assembler:
             take = relation.inserts
         else:
             take = relation.updates if kind in _UPDATES else relation.deletes
-        group.size += take(e, at, end, group.frames, group.ts_us)
-        if group.size > self._bytes_max:
-            group.spill(self._space, self._bytes_max)
+        group.buffer.grown(take(e, at, end, group.buffer.frames, group.ts_us))
 
     def _look_at_children(self, e: bytes, kind: int, at: int, end: int, group: Group) -> None:
         """Mark children as changed when parent rows are updated or deleted: foreign key actions may be unlogged."""
@@ -284,7 +281,7 @@ class Assembler:
         if self._is_replaying and not is_covered:
             self._end_replay()
         # groups that were published before are used only for XA
-        self._group = Group(found, is_covered=is_covered)
+        self._group = Group(found, self._new_buffer(), is_covered=is_covered)
 
     def _is_covered(self, gtid: str) -> bool:
         if self._gtids is not None and gtid:
@@ -315,13 +312,14 @@ class Assembler:
         self._place = Place(self.file, self.position)
         if group.stale:
             self.ddl.commit(group, Order(self.count, 1))
-        if group.count:
-            txid = group.gtid or f"{self.file}:{self.position}"
-            self.committed.append(
-                SourceTransaction(
-                    THREAD, txid, Order(self.count, 1), group.ts_us, group.changes(self._tick), group.bytes, group.count
-                )
-            )
+        size, count = group.buffer.bytes, group.buffer.count
+        if count:
+            txid, order = group.gtid or f"{self.file}:{self.position}", Order(self.count, 1)
+            changes = group.buffer.changes(self._tick)
+            self.committed.append(SourceTransaction(THREAD, txid, order, group.ts_us, changes, size, count))
+
+    def _new_buffer(self) -> TransactionBuffer[list[Frame]]:
+        return TransactionBuffer(self._space, self._bytes_max, [])
 
     def _check_ahead(self, gtid: str) -> None:
         """Raise if the transactions after the stored position are in a different order than before the restart."""
@@ -383,7 +381,7 @@ class Assembler:
 
     def _rolled_back(self, group: Group, what: What) -> None:
         """Handle a rollback, which is in the log only if a non-transactional table was changed as well."""
-        if group.count and group.is_kept:
+        if group.buffer.count and group.is_kept:
             raise LogUnknownError(
                 f"{what} after changes: the log does not show which of them were undone",
                 hint="use one engine, InnoDB, for all tables of a transaction; copy these tables again after a reset",
@@ -407,11 +405,10 @@ class Assembler:
         if group is None:
             raise self._corrupt("an XA PREPARE outside of a group")
         if not found.is_one_phase:
-            if group.size > _HELD_BYTES_MAX:
-                # it may be held for days, together with many others
-                group.spill(self._space, 2 * _HELD_BYTES_MAX)
+            # it may be held for days, together with many others
+            group.buffer.limit(_HELD_BYTES_MAX)
             self._xa.hold(found.xid, group, self._held_from())
-            group = group.emptied()
+            group = group.emptied(self._new_buffer())
         self._end(group)
 
     def _held_from(self) -> Place:

@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 from lowwater.errors import CodecError, LogCorruptError, LogUnknownError
 from lowwater.records.positions import Order
-from lowwater_extractor.api import Frame, SourceTransaction
+from lowwater_extractor.api import ChangeBatch, Frame, SourceTransaction
 from lowwater_extractor.sources.postgres.relations import Relation
 from lowwater_extractor.sources.postgres.transaction_buffer import Streamed, StreamedChanges
 from lowwater_extractor.sources.postgres.wire import messages
 from lowwater_extractor.sources.postgres.wire.lsn import format_lsn
 from lowwater_extractor.sources.postgres.wire.messages import RelationMessage, StreamCommit
-from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
+from lowwater_extractor.spill import Rows, SpillSpace
+from lowwater_extractor.transaction_buffer import TransactionBuffer
 
 THREAD = 1
 #: offset of the pgoutput message: the XLogData header has 25 bytes
@@ -73,9 +74,7 @@ class Assembler:
         #: the transaction that is being received whole
         self._xid = 0
         self._ts_us = 0
-        self._frames: list[Frame] | None = None
-        self._frames_bytes = 0
-        self._large: Rows | None = None
+        self._buffer: TransactionBuffer[list[Frame]] | None = None
         #: streamed transactions by xid, and the one whose block is being received
         self._open: dict[int, Streamed] = {}
         self._block: Streamed | None = None
@@ -86,7 +85,7 @@ class Assembler:
     @property
     def is_inside(self) -> bool:
         """Whether a whole transaction or a block of a streamed one has begun and not ended."""
-        return self._frames is not None or self._block is not None
+        return self._buffer is not None or self._block is not None
 
     def take_named(self) -> Named | None:
         """Return the relation messages since the last call, None without any."""
@@ -111,8 +110,8 @@ class Assembler:
                 if m[0] != XLOG_DATA:
                     other(m)
                     continue
-                frames = self._frames
-                if m[BODY] != 0x49 or frames is None or self._block is not None:
+                buffer = self._buffer
+                if m[BODY] != 0x49 or buffer is None or self._block is not None:
                     self._feed(m)
                     continue
                 relation = self._relations.get(m[BODY + 1 : _OID_END])
@@ -121,10 +120,8 @@ class Assembler:
                     if relation is None:
                         continue
                 body = relation.encode_insert(relation.read_whole(m, _TUPLE, [])[0], self._ts_us)
-                frames.append((relation.header, body))
-                self._frames_bytes += len(body)
-                if self._frames_bytes > self._bytes_max:
-                    self._spill()
+                buffer.frames.append((relation.header, body))
+                buffer.grown(len(body))
         except (struct.error, IndexError, ValueError) as error:
             raise self._wrong(f"a truncated or malformed message: {m[BODY:][:64].hex(' ')}") from error
         except (CodecError, LogUnknownError) as error:
@@ -149,20 +146,9 @@ class Assembler:
             self._feed_rare(m, kind)
 
     def _add(self, frame: Frame) -> None:
-        if self._frames is None:
+        if self._buffer is None:
             raise self._wrong("a change outside of a transaction")
-        self._frames.append(frame)
-        self._frames_bytes += len(frame[1])
-        if self._frames_bytes > self._bytes_max:
-            self._spill()
-
-    def _spill(self) -> None:
-        """Move the frames of a large transaction that the server did not stream to disk."""
-        if self._large is None:
-            self._large = Rows(self._space, self._bytes_max // 2)
-        for header, body in self._frames or ():
-            self._large.add(header + body, 0)
-        self._frames, self._frames_bytes = [], 0
+        self._buffer.add(frame)
 
     def _relation(self, m: bytes) -> Relation | None:
         oid = m[BODY + 1 : BODY + 5]
@@ -200,11 +186,11 @@ class Assembler:
         at = BODY + 1
         match chr(kind):
             case "B":
-                if self._frames is not None:
+                if self._buffer is not None:
                     raise self._wrong(f"a transaction begins inside of {self._xid}")
                 begin = messages.begin(m, at)
                 self._xid, self._ts_us = begin.xid, begin.commit_ts_us
-                self._frames, self._frames_bytes, self._large = [], 0, None
+                self._buffer = TransactionBuffer(self._space, self._bytes_max, [])
             case "C":
                 self._commit(messages.commit(m, at))
             case "R":
@@ -216,7 +202,7 @@ class Assembler:
                         self._add(relation.truncate(self._ts_us))
             case "S":
                 start = messages.stream_start(m, at)
-                if self._frames is not None:
+                if self._buffer is not None:
                     raise self._wrong(f"a block of {start.xid} inside of {self._xid}")
                 if start.is_first:
                     self._open[start.xid] = Streamed(Rows(self._space, self._bytes_max))
@@ -236,20 +222,14 @@ class Assembler:
     # -- whole transactions ------------------------------------------------------------------------------
 
     def _commit(self, commit: messages.CommitMessage) -> None:
-        frames = self._frames
-        if frames is None:
+        buffer, self._buffer = self._buffer, None
+        if buffer is None:
             raise self._wrong("a commit outside of a transaction")
-        changes: Iterable[Frame] = frames
-        size, count = self._frames_bytes + 5 * len(frames), len(frames)
-        if self._large is not None:
-            self._spill()
-            changes = SpilledFrames(self._large, self._tick)
-            size, count = self._large.bytes, changes.count
-        self._frames = self._large = None
         self._has_named(self._xid, commit.end_lsn)
-        self._done(self._xid, commit.end_lsn, commit.commit_ts_us, changes, size, count)
+        size, count = buffer.bytes, buffer.count
+        self._done(self._xid, commit.end_lsn, commit.commit_ts_us, buffer.changes(self._tick), size, count)
 
-    def _done(self, xid: int, end_lsn: int, ts_us: int, changes: Iterable[Frame], size: int, count: int) -> None:
+    def _done(self, xid: int, end_lsn: int, ts_us: int, changes: ChangeBatch, size: int, count: int) -> None:
         self.end_lsn = end_lsn
         if count:
             order = Order(end_lsn, 1)

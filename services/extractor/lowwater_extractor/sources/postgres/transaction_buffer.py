@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from lowwater.errors import CodecError, LogUnknownError
 from lowwater_extractor.api import Frame
+from lowwater_extractor.change_batch import IteratedChanges
 from lowwater_extractor.sources.postgres.relations import Relation
 from lowwater_extractor.sources.postgres.wire.messages import RelationMessage
 from lowwater_extractor.spill import Rows
@@ -30,7 +31,7 @@ class Streamed:
         return self.by_oid[oid]
 
 
-class StreamedChanges:
+class StreamedChanges(IteratedChanges):
     """The changes of a committed streamed transaction. Each iteration decodes them in pieces, never all in memory."""
 
     def __init__(

@@ -23,7 +23,7 @@ from lowwater.errors import CodecError, LogGapError, LogUnknownError, SourceErro
 from lowwater.records.positions import Order
 from lowwater_extractor._native.frames import Frames
 from lowwater_extractor._native.row_bytes import take_changes
-from lowwater_extractor.api import Frame, SourceTransaction
+from lowwater_extractor.api import SourceTransaction
 from lowwater_extractor.sources.turso.config import TursoConfig
 from lowwater_extractor.sources.turso.relations import (
     COMMIT,
@@ -38,7 +38,8 @@ from lowwater_extractor.sources.turso.schema.schema_rows import schema_line, tab
 from lowwater_extractor.sources.turso.tables import SCHEMA, Place, Tables, missing_table
 from lowwater_extractor.sources.turso.wire.record import pieces, updated
 from lowwater_extractor.sources.turso.wire.rows import WidthError
-from lowwater_extractor.spill import Rows, SpilledFrames, SpillSpace
+from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.transaction_buffer import TransactionBuffer
 
 THREAD = 1
 #: instead of a `change_txn_id`: no transaction is open
@@ -86,9 +87,7 @@ class Assembler:
         self._committing = _NONE
         self._first = 0
         #: changes of the open transaction; None: no transaction is open
-        self._frames: Frames | None = None
-        self._bytes = 0
-        self._large: Rows | None = None
+        self._buffer: TransactionBuffer[Frames] | None = None
         #: version 1 has no COMMIT rows: each change is a transaction
         self.alone = False
         #: change_id and time of its last COMMIT; it ends with a row of another transaction, or at the end of the log
@@ -98,7 +97,7 @@ class Assembler:
         """Process rows: consecutive changes of one table on the fast path, the others one by one."""
         read_to = change_id = self.read_to
         time = size = 0
-        frames = Frames() if self._frames is None else self._frames
+        frames = Frames() if self._buffer is None else self._buffer.frames
         captured, get = self._tables.captured, self._tables.captured.get
         at = 0
         try:
@@ -156,7 +155,7 @@ class Assembler:
                     self._grown(size)
                     size = 0
             self._grown(size)
-            if self.alone and self._frames is not None:
+            if self.alone and self._buffer is not None:
                 self._committed(change_id, time, self._txn)
         except (CodecError, SourceError) as error:
             error.source, error.thread = self._source, THREAD
@@ -178,18 +177,17 @@ class Assembler:
     # -- transactions ------------------------------------------------------------------------------------
 
     def _begin(self, change_id: int, txn: int) -> Frames:
-        if self._frames is not None and self._commit is not None and txn == self._committing:
+        if self._buffer is not None and self._commit is not None and txn == self._committing:
             # it continues after the COMMIT of a trigger
             self._txn, self._commit = txn, None
-            return self._frames
+            return self._buffer.frames
         self._end(change_id)
         self._txn, self._first = txn, change_id
-        self._bytes, self._large = 0, None
-        frames = self._frames = Frames()
-        return frames
+        self._buffer = TransactionBuffer(self._space, self._config.spill_bytes_max, Frames())
+        return self._buffer.frames
 
     def _committed(self, change_id: int, time: int, txn: int) -> None:
-        if self._frames is not None and txn == (self._txn or self._committing):
+        if self._buffer is not None and txn == (self._txn or self._committing):
             self._commit, self._committing, self._txn = (change_id, time), txn, _NONE
             self.commits[change_id] = (time, txn)
             return
@@ -200,39 +198,24 @@ class Assembler:
 
     def _end(self, change_id: int) -> None:
         self.settle()
-        if self._frames is not None:
+        if self._buffer is not None:
             self._without_commit(change_id)
 
     def settle(self) -> None:
         """End the open transaction if its COMMIT was read: another one follows, or the visible rows end here."""
-        if self._frames is None or self._commit is None:
+        if self._buffer is None or self._commit is None:
             return
-        (change_id, time), frames, first = self._commit, self._frames, self._first
-        changes: Iterable[Frame] = frames
-        size, count = self._bytes + 5 * len(frames), len(frames)
-        if self._large is not None:
-            self._spill()
-            changes = SpilledFrames(self._large, lambda: None)
-            size, count = self._large.bytes, changes.count
+        (change_id, time), buffer, first = self._commit, self._buffer, self._first
+        size, count = buffer.bytes, buffer.count
         self._forget()
         self.end = change_id
         if count:
-            order = Order(change_id, COMMIT_MINOR)
+            order, changes = Order(change_id, COMMIT_MINOR), buffer.changes()
             self.committed.append(SourceTransaction(THREAD, str(first), order, time * 1_000_000, changes, size, count))
 
     def _grown(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes > self._config.spill_bytes_max:
-            self._spill()
-
-    def _spill(self) -> None:
-        if self._large is None:
-            self._large = Rows(self._space, self._config.spill_bytes_max // 2)
-        if self._frames is not None:
-            for header, body in self._frames:
-                self._large.add(header + body, 0)
-            self._frames.clear()
-        self._bytes = 0
+        if self._buffer is not None:
+            self._buffer.grown(size)
 
     def _without_commit(self, change_id: int) -> None:
         what = "its COMMIT is missing: the writer turned capture off before it"
@@ -246,7 +229,7 @@ class Assembler:
         self._forget()
 
     def _forget(self) -> None:
-        self._frames = self._large = self._commit = None
+        self._buffer = self._commit = None
         self._txn = _NONE
 
     # -- tables ------------------------------------------------------------------------------------------
@@ -307,8 +290,8 @@ class Assembler:
     def _drop(self, name: str, change_id: int, time: int) -> None:
         dropped = self._tables.drop(name, change_id)
         if dropped is not None:
-            assert self._frames is not None
-            self._frames.append(dropped.truncate(time * 1_000_000))
+            assert self._buffer is not None
+            self._buffer.frames.append(dropped.truncate(time * 1_000_000))
 
     def _unsaid_drop(self, change_id: int, time: int, rowid: int) -> None:
         """A table or an index was dropped, and the row does not identify it in the writers' capture mode."""

@@ -100,7 +100,7 @@ class Ddl:
         group.stale.pop(table, None)
         self.stale.emptied(table)
         if (frame := self._tables.truncated(table, group.ts_us)) is not None:
-            group.add(frame)
+            group.buffer.add(frame)
 
     def _move(self, old: str, new: str, group: Group) -> None:
         """Handle a rename: the rows get another name without row events."""

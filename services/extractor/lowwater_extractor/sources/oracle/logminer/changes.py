@@ -11,6 +11,7 @@ from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import TableSchema
 from lowwater.errors import LogUnknownError, LowwaterError
 from lowwater_extractor.api import Encoders, Frame
+from lowwater_extractor.change_batch import IteratedChanges
 from lowwater_extractor.sources.oracle.ddl import Ddl, Name
 from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
 from lowwater_extractor.sources.oracle.logminer.literals import Convert, converter
@@ -273,7 +274,7 @@ class ChangeMaker:
         )
 
 
-class Changes:
+class Changes(IteratedChanges):
     """A transaction's frames; each iteration creates them again."""
 
     __slots__ = ("_maker", "_rows", "_scn", "_ts_us")

@@ -17,6 +17,7 @@ from lowwater.codec.encoder import TableEncoder
 from lowwater.codec.table import TableSchema
 from lowwater.errors import CodecError, LogUnknownError, SourceError
 from lowwater_extractor.api import Encoders, Frame, SeenVersions
+from lowwater_extractor.change_batch import IteratedChanges
 from lowwater_extractor.sources.oracle import ddl, metrics
 from lowwater_extractor.sources.oracle.altered_tables import Followed
 from lowwater_extractor.sources.oracle.ddl import Ddl, Effect
@@ -272,7 +273,7 @@ def _statement(d: bytes) -> tuple[int, int, Ddl | None]:
     return container, object_id, statement
 
 
-class Changes:
+class Changes(IteratedChanges):
     """A transaction's frames; each iteration creates them again."""
 
     __slots__ = ("_maker", "_rows", "_scn", "_ts_us")
