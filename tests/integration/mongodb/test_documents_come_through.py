@@ -139,6 +139,25 @@ def test_an_id_of_another_type_makes_the_column_json_in_stream_and_copy(mongo: M
         assert {row["_id"] for row in _rows(copied(read, f"{mongo.name}.keys"))} == {'"x"', *map(str, range(50))}
 
 
+@pytest.mark.parametrize("odd", [1.5, Decimal128("1.10"), Int64(5), {"a": 1.5, "b": [Decimal128("7")]}], ids=str)
+def test_stream_continues_after_an_event_whatever_its_id_is(mongo: MongoDatabase, odd: Any) -> None:
+    """The position is the token of an event, which contains the `_id`; the server reads it again."""
+    mongo.create("keys")
+    settings: dict[str, Any] = {"batch_documents": 1, "ids_as_json": [f"{mongo.name}.keys"]}
+    with reading(mongo, **settings) as read:
+        mongo.db.keys.insert_many([{"_id": id_} for id_ in ("first", odd, "last")])
+        resumes, seen = [(0, read.mark.resume)], 0
+        while seen < 3:
+            seen += len(read.poll())
+            resumes.append((seen, read.mark.resume))
+        encoders = read.encoders
+    # where its events would be read from after a crash
+    assert {count for count, _ in resumes} == {0, 1, 2, 3}
+    for count, resume in resumes:
+        with reading(mongo, resume=resume, encoders=encoders, **settings) as again:
+            assert len(again.new()) >= 3 - count
+
+
 def test_a_copy_looks_at_both_ends_of_the_ids(mongo: MongoDatabase) -> None:
     """A sample of one document would not find the one that is of another type."""
     mongo.create("keys")

@@ -2,6 +2,9 @@
 
 A token is created by the server and opaque, except that it begins with a cluster time, by which it is compared with
 events. The server sends one with every event, and one with every batch: all events before the latter have been sent.
+
+A token contains the `_id` of its event. If that is of a type which its text does not tell (1.5, a Decimal128), the
+server sends the type separately (`_typeBits`), and does not accept the token without it.
 """
 
 from __future__ import annotations
@@ -30,6 +33,16 @@ def time_of(token: str) -> ClusterTime:
     if len(raw) != 9 or raw[0] != _TIMESTAMP:
         raise _unknown(token)
     return ClusterTime(int.from_bytes(raw[1:]))
+
+
+def packed_token(text: str, type_bits: bytes) -> str:
+    return f"{text}.{type_bits.hex()}"
+
+
+def token_document(token: str) -> dict[str, Any]:
+    """Return the token as the server takes it."""
+    text, _, type_bits = token.partition(".")
+    return {"_data": text, **({"_typeBits": bytes.fromhex(type_bits)} if type_bits else {})}
 
 
 def _unknown(token: str) -> LogUnknownError:

@@ -8,7 +8,7 @@ from pymongo import errors
 
 from lowwater_extractor.sources.mongodb.config import MongoConfig
 from lowwater_extractor.sources.mongodb.connect import RAW, Client, named_errors
-from lowwater_extractor.sources.mongodb.position import Resume, timestamp
+from lowwater_extractor.sources.mongodb.position import Resume, timestamp, token_document
 from lowwater_extractor.sources.mongodb.wire.events import Reply, read_reply
 
 #: kinds of events that concern a database, or the stream itself
@@ -57,7 +57,7 @@ def _begin(start: Resume | None, database: str) -> dict[str, Any]:
     if start is None:
         return {}
     if start.database == database:
-        return {"startAfter": {"_data": start.token}}
+        return {"startAfter": token_document(start.token)}
     return {"startAtOperationTime": timestamp(start.time + 1)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lowwater.errors import LogCorruptError
-from lowwater_extractor.sources.mongodb.position import ClusterTime
+from lowwater_extractor.sources.mongodb.position import ClusterTime, packed_token
 from lowwater_extractor.sources.mongodb.wire import raw_bson as rb
 
 
@@ -91,10 +91,13 @@ def split(data: bytes, at: int) -> list[bytes]:
 
 
 def token_in(data: bytes, at: int) -> str:
-    value = rb.fields(data, at)[b"_data"]
-    if value.type != rb.STRING:
+    found = rb.fields(data, at)
+    value, type_bits = found[b"_data"], found.get(b"_typeBits")
+    if value.type != rb.STRING or (type_bits is not None and type_bits.type != rb.BINARY):
         raise ValueError("a token that is not a string")
-    return rb.string(data, value).decode()
+    text = rb.string(data, value).decode()
+    # length and subtype are before the bytes
+    return text if type_bits is None else packed_token(text, data[type_bits.at + 5 : type_bits.end])
 
 
 def places(data: bytes) -> dict[bytes, int]:
