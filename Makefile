@@ -16,7 +16,7 @@ JARS := .jars/.lowwater-stamp
 ARCHIVES := .venv/.lowwater-archives
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-long test-kubernetes images lint bench generate up setup jars clean
+.PHONY: help demo test test-unit test-long test-kubernetes images lint bench generate chart up setup jars clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ bench: $(ARCHIVES) ## measure speed and memory beside a raw ceiling
 generate: $(VENV) ## generate dashboards, docs/metrics.md and the chart's README
 	@$(BIN)/python -m deploy
 
+chart: $(VENV) ## package the chart with its dashboards and alerts: dist/lowwater-0.1.0.tgz
+	@$(BIN)/python -m deploy.chart
+
 up: $(ARCHIVES) ## run Kafka and the services on this machine
 	@$(BIN)/lowwater up
 
@@ -62,7 +65,7 @@ jars: $(JARS) ## download the jars
 
 clean: ## stop the local Kafka; remove .venv, .jars, caches and the local data (.lowwater)
 	@if [ -e .lowwater/kafka/broker.pid ] && [ -x $(BIN)/lowwater ]; then $(BIN)/lowwater kafka stop; fi
-	rm -rf services/*/build .venv .jars .lowwater .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf services/*/build dist .venv .jars .lowwater .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@find services -name '*.so' -delete
 

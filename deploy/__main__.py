@@ -1,8 +1,4 @@
-"""`make generate`: generates the dashboards, docs/metrics.md and the chart's README. A test compares them.
-
-The chart contains identical copies of dashboards and alerts: a packaged chart cannot refer to files outside of it, and
-symbolic links do not survive every way of distributing a repository.
-"""
+"""`make generate`: generates the dashboards, docs/metrics.md and the chart's README. A test compares them."""
 
 from __future__ import annotations
 
@@ -20,11 +16,9 @@ def made() -> dict[Path, str]:
     pages = {
         "docs/metrics.md": metrics_table.page(),
         "helm/lowwater/README.md": chart_readme.page(),
-        "helm/lowwater/files/rules.yaml": (ROOT / "deploy/prometheus/rules.yaml").read_text(),
     }
     for name, make in DASHBOARDS.items():
-        for place in ("deploy/grafana", "helm/lowwater/files"):
-            pages[f"{place}/dashboards/{name}.json"] = as_json(make())
+        pages[f"deploy/grafana/dashboards/{name}.json"] = as_json(make())
     return {Path(name): text for name, text in pages.items()}
 
 

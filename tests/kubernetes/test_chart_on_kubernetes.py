@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from tests.support.harness import wait_until
-from tests.unit.deploy.chart import CHART, HELM, merged, values_of
+from tests.unit.deploy.chart import HELM, merged, packed, values_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -129,7 +129,7 @@ def test_a_bank_survives_kills_an_upgrade_a_rollback_and_an_uninstall(cluster: C
     cluster.psql("ALTER TABLE pgbench_history ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
 
     values = _values()
-    cluster.helm("install", "lw", str(CHART), "--wait", "--timeout", "10m", values=values)
+    cluster.helm("install", "lw", packed(), "--wait", "--timeout", "10m", values=values)
     cluster.helm("test", "lw")
     cluster.pgbench("-n", "-c", "2", "-T", "10", "-R", "50")
     first = cluster.wait_until_all_has_landed()
@@ -142,7 +142,7 @@ def test_a_bank_survives_kills_an_upgrade_a_rollback_and_an_uninstall(cluster: C
     assert second > first
 
     changed = merged(values, {"sources": {"bank": {"settings": {"mark_seconds": 0.5}}}})
-    cluster.helm("upgrade", "lw", str(CHART), "--wait", "--timeout", "10m", values=changed)
+    cluster.helm("upgrade", "lw", packed(), "--wait", "--timeout", "10m", values=changed)
     cluster.pgbench("-n", "-c", "2", "-T", "5", "-R", "50")
     cluster.helm("rollback", "lw", "1", "--wait", "--timeout", "10m")
     cluster.pgbench("-n", "-c", "2", "-T", "5", "-R", "50")
@@ -157,5 +157,5 @@ def test_a_bank_survives_kills_an_upgrade_a_rollback_and_an_uninstall(cluster: C
     assert "lw-lowwater-lake-bank" in cluster.kubectl("get", "pvc", "-o", "name")
 
     cluster.pgbench("-n", "-c", "2", "-T", "5", "-R", "50")
-    cluster.helm("install", "lw", str(CHART), "--wait", "--timeout", "10m", values=values)
+    cluster.helm("install", "lw", packed(), "--wait", "--timeout", "10m", values=values)
     assert cluster.wait_until_all_has_landed() > third

@@ -172,3 +172,10 @@ readinessProbe:
   periodSeconds: 5
   timeoutSeconds: 5
 {{- end -}}
+
+{{/* Fails if the alerts and dashboards are missing: they are added when the chart is packaged. Arguments: root, value */}}
+{{- define "lowwater.packaged" -}}
+{{- if not ((index . 0).Files.Get "files/rules.yaml") }}
+{{- fail (printf "%s: the alerts and dashboards are in the packaged chart only: run `make chart` and install dist/lowwater-%s.tgz" (index . 1) (index . 0).Chart.Version) }}
+{{- end }}
+{{- end }}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from deploy.chart import stage
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CHART = REPOSITORY / "helm/lowwater"
@@ -43,6 +47,14 @@ def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
+@cache
+def packed() -> str:
+    """The chart as it is packaged, with its alerts and dashboards."""
+    directory = Path(tempfile.mkdtemp(prefix="lowwater-chart-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return str(stage(directory))
+
+
 def values_of(name: str) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((CHART / f"values-{name}.yaml").read_text())
     return found
@@ -61,14 +73,14 @@ def render(values: dict[str, Any]) -> list[Object]:
 
 @cache
 def _rendered(values: str) -> list[Object]:
-    code, out, err = helm("template", "lw", str(CHART), "--namespace", "cdc", values=json.loads(values))
+    code, out, err = helm("template", "lw", packed(), "--namespace", "cdc", values=json.loads(values))
     assert code == 0, err
     return [found for found in yaml.load_all(out, Loader=yaml.CSafeLoader) if found]
 
 
 def refused(values: dict[str, Any]) -> str:
     """The words with which these values are refused."""
-    code, _, err = helm("template", "lw", str(CHART), values=values)
+    code, _, err = helm("template", "lw", packed(), values=values)
     assert code != 0
     return err
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.deploy.chart import LEAST, merged, refused
+from tests.unit.deploy.chart import CHART, LEAST, helm, merged, refused
 
 _ON_DISK = {"uri": "/lake", "persistence": {"size": "1Gi"}}
 
@@ -47,3 +47,13 @@ def test_a_wrong_value_is_refused_with_a_reason(change: dict[str, Any], words: s
     said = refused(merged(LEAST, change))
     assert words in said
     assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("value", ["prometheusRule", "dashboards"])
+def test_folder_that_was_not_packaged_has_no_alerts_and_says_how_to_get_them(value: str) -> None:
+    values = merged(LEAST, {"monitoring": {value: {"enabled": True}}})
+    code, _, err = helm("template", "lw", str(CHART), values=values)
+    assert code != 0
+    assert f"monitoring.{value}: the alerts and dashboards are in the packaged chart only: run `make chart`" in err
+    code, _, err = helm("template", "lw", str(CHART), values=LEAST)
+    assert code == 0, err

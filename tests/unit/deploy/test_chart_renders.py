@@ -6,7 +6,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-from tests.unit.deploy.chart import CHART, LEAST, helm, merged, render, values_of
+from tests.unit.deploy.chart import LEAST, helm, merged, packed, render, values_of
 
 OLDEST, NEWEST = "1.25.0", "1.37.0"
 #: of operators: Kubernetes has no schema for them
@@ -76,7 +76,7 @@ def test_kubernetes_accepts_every_object_in_its_oldest_and_newest_version(name: 
 
 @pytest.mark.parametrize("name", ["small", "production", "many"])
 def test_helm_lints_it_without_a_word(name: str) -> None:
-    code, out, err = helm("lint", "--strict", str(CHART), values=MATRIX[name])
+    code, out, err = helm("lint", "--strict", packed(), values=MATRIX[name])
     assert code == 0, out + err
     assert "[WARNING]" not in out
     assert "[ERROR]" not in out
