@@ -148,6 +148,25 @@ def test_a_table_that_is_renamed_is_captured_under_its_new_name(new_file: NewFil
         assert "main.u" in reading.stream.seen, "so that its older rows are copied"
 
 
+@pytest.mark.parametrize("read_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("end", ["DROP TABLE u", "ALTER TABLE u ADD COLUMN n INT"])
+def test_name_that_a_table_got_and_lost_between_two_polls_is_stale(
+    new_file: NewFile, end: str, read_bytes: int
+) -> None:
+    """The rename is not in the log, and the rows were never read under that name."""
+    file = new_file()
+    gone = ("CREATE TABLE u (id INTEGER PRIMARY KEY, a TEXT)", "DROP TABLE u")
+    file.do(T, "CREATE TABLE other (id INTEGER PRIMARY KEY)", *gone)
+    with captured(file, audit_seconds=0, read_bytes=read_bytes) as reading:
+        file.do("INSERT INTO t VALUES (1, 'x')", "INSERT INTO t VALUES (2, 'y')")
+        reading.drain()
+        file.do("ALTER TABLE t RENAME TO u", *(f"INSERT INTO other VALUES ({n})" for n in range(1, 20)), end)
+        polled = reading.poll()
+        assert polled.transactions
+        assert {"main.u"} <= set(polled.stale), "before the transactions are published"
+        reading.drain()
+
+
 def test_what_others_do_to_a_schema_while_nobody_looks_is_found_at_the_start(new_file: NewFile) -> None:
     file = new_file()
     file.do(T)

@@ -34,3 +34,8 @@ def test_tables_that_have_swapped_names_are_unlogged_where_their_texts_are_the_s
 def test_a_table_that_the_log_makes_again_may_lie_elsewhere() -> None:
     ahead = [(("t", "t (id, a)"), None), (None, ("t", "t (id, a)"))]
     assert unlogged_changes((_KNOWN, _PLACES), ahead, (_KNOWN, {"t": (7, 8), "u": (2, 3)})) == set()
+
+
+def test_name_that_is_only_dropped_in_the_log_was_given_without_it() -> None:
+    now = {"u": "u (id)"}
+    assert unlogged_changes((_KNOWN, _PLACES), [(("v", "v (id, a)"), None)], (now, {"u": (2, 3)})) == {"t", "v"}

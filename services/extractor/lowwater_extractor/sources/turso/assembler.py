@@ -282,6 +282,9 @@ class Assembler:
             # for ALTER TABLE, the column of the CREATE statement contains the ALTER statement
             _log.info("schema", source=self._source, change_id=change_id, said=list(updated(updates).values()))
         old, new = (table_of(values) for values in (was, now))
+        if old is not None and self._tables.text(old[0]) is None:
+            # its rows were never read under this name
+            self._tables.mark_stale(old[0], change_id, "a table got its name without a change in the log")
         if old is not None and (new is None or new[0] != old[0]):
             self._drop(old[0], change_id, time)
         if new is not None:

@@ -201,7 +201,8 @@ class TursoStream:
                     if not is_whole:
                         break
                     self._take(rows[known:])
-                    size += _size(rows)
+                    # without the last row, which is read again: it may be larger than `read_bytes` by itself
+                    size += _size(rows[known:])
                     count += len(rows)
                     known = False
             finally:

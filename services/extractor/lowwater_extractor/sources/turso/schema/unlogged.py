@@ -21,9 +21,12 @@ def unlogged_changes(
     """
     expected = dict(known[0])
     named: set[str] = set()
+    # tables that are in the log only because they were altered or dropped later
+    unknown: set[str] = set()
     for was, then in ahead:
         if was is not None:
-            expected.pop(was[0], None)
+            if expected.pop(was[0], None) is None:
+                unknown.add(was[0])
             named.add(was[0])
         if then is not None:
             expected[then[0]] = then[1]
@@ -31,4 +34,4 @@ def unlogged_changes(
     texts, places = now
     changed = {name for name in expected.keys() | texts.keys() if expected.get(name) != texts.get(name)}
     moved = {name for name, place in known[1].items() if places.get(name, place) != place}
-    return changed | (moved - named)
+    return changed | unknown | (moved - named)
