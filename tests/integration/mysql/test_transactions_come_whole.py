@@ -277,6 +277,7 @@ def test_compressed_events_of_mariadb_are_read(items: MysqlDatabase) -> None:
 def test_new_table_without_a_key_is_left_out_and_one_that_loses_it_stops(items: MysqlDatabase) -> None:
     with reading(items) as read:
         items.execute("CREATE TABLE new_keyless (a int)", "INSERT INTO new_keyless VALUES (1)")
+        items.execute("TRUNCATE new_keyless", "INSERT INTO new_keyless VALUES (2)")
         items.execute("CREATE TABLE keyed (a int PRIMARY KEY)", "INSERT INTO keyed VALUES (1)")
         assert [change.table for changes in read.new() for change in changes] == ["keyed"]
         items.execute("ALTER TABLE keyed DROP PRIMARY KEY", "INSERT INTO keyed VALUES (1)")

@@ -364,7 +364,8 @@ class RelationMaker:
         if (header := self._encoders.last_header(table)) is not None:
             return header, truncate_body(ts_us)
         found = self._catalogue.table(*table.split(".", 1))
-        if found is None or _is_sequence(found):
+        if found is None or _is_sequence(found) or (self._needs_key and not found.key):
+            # a table that is left out for its missing key must not become known by this
             return None
         relation = self._make(found)
         return relation.encoder.header, relation.encoder.body("t", None, None, ts_us)
