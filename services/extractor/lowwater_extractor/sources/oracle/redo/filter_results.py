@@ -66,6 +66,18 @@ class Keys:
         return np.asarray(self.sorted[np.searchsorted(self.sorted, keys)] == keys)
 
 
+class CapturedKeys(NamedTuple):
+    """What the fast path looks up: captured objects, the low bits of their data objects, and containers."""
+
+    objects: Keys
+    low: Keys
+    containers: Keys
+    #: objects above this number may be captured, too
+    newest: int
+    #: by opcode: not 0 if it changes a row
+    is_row: NDArray[np.uint8]
+
+
 def idle_events(found: Found, lwn: Ints) -> NDArray[np.bool_]:
     """Which events belong to transactions that have a begin and an end in one LWN, and no other events.
 

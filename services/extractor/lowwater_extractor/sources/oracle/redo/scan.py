@@ -209,21 +209,9 @@ def walk_records(payload: Payload, lwns: Lwns) -> Records | Damage:
     groups, (at, key) = len(lwns.start), payload.record_room
     lowest, highest = np.empty(groups, np.uint64), np.empty(groups, np.uint64)
     cuts, ordered, wrong = np.empty(groups + 1, np.int64), np.empty(groups, np.uint8), np.zeros(1, np.int64)
-    count = walk.walk_records(
-        payload.words.data,
-        payload.longs.data,
-        payload.step,
-        payload.first.data,
-        np.ascontiguousarray(lwns.start).data,
-        np.ascontiguousarray(lwns.stop).data,
-        at.data,
-        key.data,
-        cuts.data,
-        lowest.data,
-        highest.data,
-        ordered.data,
-        wrong.data,
-    )
+    room = Records(at, key, cuts, lowest, highest, ordered)
+    whole = lwns._replace(start=np.ascontiguousarray(lwns.start), stop=np.ascontiguousarray(lwns.stop))
+    count = walk.walk_records(payload, whole, room, wrong.data)
     if count < 0:
         return Damage(int(wrong[0]), walk.DAMAGE[count])
-    return Records(at[:count], key[:count], cuts, lowest, highest, ordered)
+    return room._replace(at=at[:count], key=key[:count])

@@ -65,28 +65,7 @@ class VectorColumns(NamedTuple):
 def pick_vectors(payload: Payload, records: Records, wanted: Wanted) -> VectorColumns | Damage:
     room = payload.pick_room
     opened, wrong = np.full(walk.OPEN, -1, np.int64), np.zeros(1, np.int64)
-    count = walk.pick_vectors(
-        payload.view,
-        payload.words.data,
-        payload.longs.data,
-        records.at.data,
-        records.cuts.data,
-        records.ordered.data,
-        wanted.kinds.data,
-        wanted.objects.data,
-        wanted.newest,
-        room.record.data,
-        room.at.data,
-        room.stop.data,
-        room.first.data,
-        room.fields.data,
-        room.opcode.data,
-        room.container.data,
-        room.kind.data,
-        room.before.data,
-        opened.data,
-        wrong.data,
-    )
+    count = walk.pick_vectors(payload, records, wanted, room, opened.data, wrong.data)
     if count < 0:
         return Damage(int(wrong[0]), walk.DAMAGE[count])
     return VectorColumns(payload, *(column[:count] for column in room))  # type: ignore[arg-type]  # types are kept

@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from lowwater_extractor.sources.oracle.redo import codes, opcodes
 from lowwater_extractor.sources.oracle.redo._native.vector_filter_fast import list_usual
-from lowwater_extractor.sources.oracle.redo.filter_results import Captured, Found, Keys, Problem, idle_events
+from lowwater_extractor.sources.oracle.redo.filter_results import (
+    Captured,
+    CapturedKeys,
+    Found,
+    Keys,
+    Problem,
+    idle_events,
+)
 from lowwater_extractor.sources.oracle.redo.layout import (
     COMMIT_ROLLED_BACK,
     OBJECT_MAX,
@@ -47,6 +54,8 @@ class VectorFilter:
         #: a vector's header has 16 bits of the data object id
         self._low = Keys(container << 16 | number & 0xFFFF for container, number in captured.data_objects)
         self._containers = Keys(container for container, _ in captured.objects | captured.data_objects)
+        is_row = _IS_ROW.view(np.uint8)
+        self._keys = CapturedKeys(self._objects, self._low, self._containers, self._newest, is_row)
         maybe = np.zeros(1 << 16, np.uint8)
         maybe[[number & 0xFFFF for _, number in captured.objects]] = 1
         self.wanted = Wanted(opcodes.kinds(), maybe, captured.newest)
@@ -73,11 +82,7 @@ class VectorFilter:
     def _usual(self, picks: VectorColumns) -> Found | None:
         """The fast path. None: the slow path is needed."""
         payload, room = picks.payload, picks.payload.event_room
-        count = list_usual(
-            payload.view, payload.words.data, payload.longs.data, payload.big, self._objects.sorted.data,
-            self._low.sorted.data, self._containers.sorted.data, self._newest, _IS_ROW.view(np.uint8).data,
-            *(column.data for column in picks[1:]), *(column.data for column in room),
-        )  # fmt: skip
+        count = list_usual(payload, self._keys, picks, room)
         if count < 0:
             return None
         of = room.before(count)

@@ -12,16 +12,16 @@ ctypedef const unsigned int[::1] Longs
 ctypedef const unsigned char[::1] Table
 ctypedef long long[::1] Column
 ctypedef unsigned long long[::1] Keys
+ctypedef unsigned char[::1] Bytes
 
 @cython.locals(
     count=cython.longlong, lwn=cython.longlong, at=cython.longlong, end=cython.longlong, block=cython.longlong,
     left=cython.longlong, seen=cython.longlong, size=cython.longlong, low=cython.ulonglong, high=cython.ulonglong,
     last=cython.ulonglong, key=cython.ulonglong, offset=cython.longlong, named=cython.longlong,
+    words=Words, longs=Longs, step=cython.Py_ssize_t, first=Column, start=Column, stop=Column, at_of=Column, key_of=Keys,
+    cuts=Column, lowest=Keys, highest=Keys, ordered=Bytes,
 )
-cpdef long long walk_records(
-    Words words, Longs longs, Py_ssize_t step, Column first, Column start, Column stop, Column at_of, Keys key_of,
-    Column cuts, Keys lowest, Keys highest, unsigned char[::1] ordered, Column wrong,
-) except? -100
+cpdef long long walk_records(object payload, object lwns, object records, Column wrong) except? -100
 
 @cython.locals(
     count=cython.longlong, lwn=cython.longlong, record=cython.longlong, at=cython.longlong, end=cython.longlong,
@@ -29,11 +29,12 @@ cpdef long long walk_records(
     stop=cython.longlong, place=cython.longlong, field=cython.longlong, opcode=cython.int, kind=cython.int, before=cython.longlong,
     picked=cython.bint, head=cython.longlong, number=cython.longlong, spot=cython.longlong,
     began=cython.longlong,
+    raw=Raw, words=Words, longs=Longs, at_of=Column, cuts=Column, ordered=Table, kinds=Table, maybe=Table,
+    newest=cython.longlong, record_of=Column, place_of=Column, stop_of=Column, first_of=Column, fields_of=Column,
+    opcode_of=Column, container_of=Column, kind_of=Bytes, before_of=Column,
 )
 cpdef long long pick_vectors(
-    Raw raw, Words words, Longs longs, Column at_of, Column cuts, Table ordered, Table kinds, Table maybe,
-    long long newest, Column record_of, Column place_of, Column stop_of, Column first_of, Column fields_of,
-    Column opcode_of, Column container_of, unsigned char[::1] kind_of, Column before_of, Column open_of, Column wrong,
+    object payload, object records, object wanted, object room, Column open_of, Column wrong
 ) except? -100
 
 cdef bint _ends(

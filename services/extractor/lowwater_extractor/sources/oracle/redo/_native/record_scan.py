@@ -11,7 +11,11 @@ The tests run the plain form, whose indexes Python checks, on redo that is damag
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from lowwater_extractor.sources.oracle.redo.scan import Lwns, Payload, PickRoom, Records
+    from lowwater_extractor.sources.oracle.redo.vector_columns import Wanted
 
 Buffer = memoryview
 
@@ -61,26 +65,24 @@ DAMAGE: Final = {
 }
 
 
-def walk_records(
-    words: Buffer,
-    longs: Buffer,
-    step: int,
-    first: Buffer,
-    start: Buffer,
-    stop: Buffer,
-    at_of: Buffer,
-    key_of: Buffer,
-    cuts: Buffer,
-    lowest: Buffer,
-    highest: Buffer,
-    ordered: Buffer,
-    wrong: Buffer,
-) -> int:
+def walk_records(payload: Payload, lwns: Lwns, records: Records, wrong: Buffer) -> int:
     """Fill the columns of all records of the LWNs from block `start` to `stop`; return the number of records.
 
     Each record begins where the previous one ends. Only the end of a block is skipped, if it is too short for a header
     or has the record length 0. The offsets of first records in the block headers (`first`) must agree.
     """
+    words: Buffer = payload.words.data
+    longs: Buffer = payload.longs.data
+    step: int = payload.step
+    first: Buffer = payload.first.data
+    start: Buffer = lwns.start.data
+    stop: Buffer = lwns.stop.data
+    at_of: Buffer = records.at.data
+    key_of: Buffer = records.key.data
+    cuts: Buffer = records.cuts.data
+    lowest: Buffer = records.lowest.data
+    highest: Buffer = records.highest.data
+    ordered: Buffer = records.ordered.data
     count: int = 0
     for lwn in range(len(start)):
         at: int = start[lwn] * step
@@ -150,26 +152,7 @@ def walk_records(
 
 
 def pick_vectors(
-    raw: Buffer,
-    words: Buffer,
-    longs: Buffer,
-    at_of: Buffer,
-    cuts: Buffer,
-    ordered: Buffer,
-    kinds: Buffer,
-    maybe: Buffer,
-    newest: int,
-    record_of: Buffer,
-    place_of: Buffer,
-    stop_of: Buffer,
-    first_of: Buffer,
-    fields_of: Buffer,
-    opcode_of: Buffer,
-    container_of: Buffer,
-    kind_of: Buffer,
-    before_of: Buffer,
-    open_of: Buffer,
-    wrong: Buffer,
+    payload: Payload, records: Records, wanted: Wanted, room: PickRoom, open_of: Buffer, wrong: Buffer
 ) -> int:
     """Fill the columns of all vectors that may be relevant; return the number of vectors.
 
@@ -181,6 +164,24 @@ def pick_vectors(
     Objects above `newest` may be captured, too. A row is picked if the undo before it was picked, or if there was none.
     `before`: see `VectorColumns`.
     """
+    raw: Buffer = payload.view
+    words: Buffer = payload.words.data
+    longs: Buffer = payload.longs.data
+    at_of: Buffer = records.at.data
+    cuts: Buffer = records.cuts.data
+    ordered: Buffer = records.ordered.data
+    kinds: Buffer = wanted.kinds.data
+    maybe: Buffer = wanted.objects.data
+    newest: int = wanted.newest
+    record_of: Buffer = room.record.data
+    place_of: Buffer = room.at.data
+    stop_of: Buffer = room.stop.data
+    first_of: Buffer = room.first.data
+    fields_of: Buffer = room.fields.data
+    opcode_of: Buffer = room.opcode.data
+    container_of: Buffer = room.container.data
+    kind_of: Buffer = room.kind.data
+    before_of: Buffer = room.before.data
     count: int = 0
     lwn: int = 0
     for record in range(len(at_of)):

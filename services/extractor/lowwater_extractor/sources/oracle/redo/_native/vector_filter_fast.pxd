@@ -11,6 +11,7 @@ ctypedef const unsigned short[::1] Words
 ctypedef const unsigned int[::1] Longs
 ctypedef const long long[::1] Column
 ctypedef long long[::1] Out
+ctypedef unsigned long long[::1] Xids
 
 @cython.locals(low=cython.longlong, high=cython.longlong, middle=cython.longlong)
 cdef bint _has(Column keys, long long key) noexcept
@@ -30,11 +31,10 @@ cdef void _tell(Out code, Out value, long long start, long long stop, long long 
     first=cython.longlong, container=cython.longlong, ktub=cython.longlong, number=cython.longlong,
     operation=cython.int, opcode=cython.longlong, flags=cython.longlong, fields=cython.longlong,
     is_change=cython.bint, is_hidden=cython.bint,
+    raw=Raw, words=Words, longs=Longs, is_big=cython.bint, objects=Column, low=Column, containers=Column,
+    newest=cython.longlong, is_row=Raw, record_of=Column, at_of=Column, stop_of=Column, first_of=Column,
+    fields_of=Column, opcode_of=Column, container_of=Column, kind_of=Raw, before_of=Column, event_record=Out,
+    event_place=Out, event_stop=Out, event_container=Out, event_xid=Xids, event_code=Out, event_value=Out,
+    event_flags=Out, event_split=Out,
 )
-cpdef long long list_usual(
-    Raw raw, Words words, Longs longs, bint is_big, Column objects, Column low, Column containers, long long newest,
-    Raw is_row, Column record_of, Column at_of, Column stop_of, Column first_of, Column fields_of, Column opcode_of,
-    Column container_of, Raw kind_of, Column before_of, Out event_record, Out event_place, Out event_stop,
-    Out event_container, unsigned long long[::1] event_xid, Out event_code, Out event_value, Out event_flags,
-    Out event_split,
-) except? -100
+cpdef long long list_usual(object payload, object captured, object picks, object room) except? -100

@@ -8,7 +8,12 @@ processes the whole slice on its slow path, and reports problems.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from lowwater_extractor.sources.oracle.redo.filter_results import CapturedKeys
+    from lowwater_extractor.sources.oracle.redo.scan import EventRoom, Payload
+    from lowwater_extractor.sources.oracle.redo.vector_columns import VectorColumns
 
 Buffer = memoryview
 
@@ -80,36 +85,35 @@ def _tell(code: Buffer, value: Buffer, start: int, stop: int, session: int) -> N
                 code[event] = _CODE_BEGIN | _FLAG_SYSTEM
 
 
-def list_usual(
-    raw: Buffer,
-    words: Buffer,
-    longs: Buffer,
-    is_big: bool,
-    objects: Buffer,
-    low: Buffer,
-    containers: Buffer,
-    newest: int,
-    is_row: Buffer,
-    record_of: Buffer,
-    at_of: Buffer,
-    stop_of: Buffer,
-    first_of: Buffer,
-    fields_of: Buffer,
-    opcode_of: Buffer,
-    container_of: Buffer,
-    kind_of: Buffer,
-    before_of: Buffer,
-    event_record: Buffer,
-    event_place: Buffer,
-    event_stop: Buffer,
-    event_container: Buffer,
-    event_xid: Buffer,
-    event_code: Buffer,
-    event_value: Buffer,
-    event_flags: Buffer,
-    event_split: Buffer,
-) -> int:
+def list_usual(payload: Payload, captured: CapturedKeys, picks: VectorColumns, room: EventRoom) -> int:
     """Fill the columns of events, in payload order; return the number of events, or -1 if the slow path is needed."""
+    raw: Buffer = payload.view
+    words: Buffer = payload.words.data
+    longs: Buffer = payload.longs.data
+    is_big: bool = payload.big
+    objects: Buffer = captured.objects.sorted.data
+    low: Buffer = captured.low.sorted.data
+    containers: Buffer = captured.containers.sorted.data
+    newest: int = captured.newest
+    is_row: Buffer = captured.is_row.data
+    record_of: Buffer = picks.record.data
+    at_of: Buffer = picks.at.data
+    stop_of: Buffer = picks.stop.data
+    first_of: Buffer = picks.first.data
+    fields_of: Buffer = picks.fields.data
+    opcode_of: Buffer = picks.opcode.data
+    container_of: Buffer = picks.container.data
+    kind_of: Buffer = picks.kind.data
+    before_of: Buffer = picks.before.data
+    event_record: Buffer = room.record.data
+    event_place: Buffer = room.place.data
+    event_stop: Buffer = room.stop.data
+    event_container: Buffer = room.container.data
+    event_xid: Buffer = room.xid.data
+    event_code: Buffer = room.code.data
+    event_value: Buffer = room.value.data
+    event_flags: Buffer = room.flags.data
+    event_split: Buffer = room.split.data
     count: int = 0
     #: the event of the undo before this vector; -1: there is none
     open_event: int = -1
