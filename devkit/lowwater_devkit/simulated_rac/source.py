@@ -17,8 +17,9 @@ from lowwater.records.types import Chunk
 from lowwater_devkit.simulated_rac.layout import Layout, replace_file
 from lowwater_devkit.simulated_rac.view import SimulatedTables, SimulatedView
 from lowwater_extractor.api import Check, Encoders, Stream, TableView
-from lowwater_extractor.sources.oracle.capture import RedoOptions, redo_stream
+from lowwater_extractor.sources.oracle.capture import redo_stream
 from lowwater_extractor.sources.oracle.rows.changes import FrameMaker
+from lowwater_extractor.sources.oracle.stream import RedoOptions
 
 
 class SimulatedRacConfig(BaseModel):

@@ -17,10 +17,10 @@ from lowwater_devkit.simulated_rac.layout import Layout
 from lowwater_devkit.simulated_rac.view import SimulatedView
 from lowwater_extractor.api import Polled, StaleTable
 from lowwater_extractor.snapshot.stale_notes import StaleTables
-from lowwater_extractor.sources.oracle.capture import CapturedObjects, RedoOptions, redo_stream
+from lowwater_extractor.sources.oracle.capture import CapturedObjects, redo_stream
 from lowwater_extractor.sources.oracle.dictionary.live_dictionary import FollowedDictionary
 from lowwater_extractor.sources.oracle.rows.changes import FrameMaker
-from lowwater_extractor.sources.oracle.stream import RedoStream
+from lowwater_extractor.sources.oracle.stream import RedoOptions, RedoStream
 from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 OTHER = "BANK.TRANSFERS"

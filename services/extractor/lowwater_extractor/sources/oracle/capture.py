@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, tzinfo
-from pathlib import Path
 
 from lowwater.records.positions import Order
 from lowwater_extractor.snapshot.stale_notes import StaleTables
@@ -15,25 +12,10 @@ from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.redo.reader import ThreadReader
 from lowwater_extractor.sources.oracle.rows.changes import FrameMaker
-from lowwater_extractor.sources.oracle.stream import RedoStream
+from lowwater_extractor.sources.oracle.stream import Hooks, RedoOptions, RedoStream, Start
 from lowwater_extractor.sources.oracle.thread_snapshot import RedoView
 from lowwater_extractor.sources.oracle.transactions.assembler import Assembler
 from lowwater_extractor.spill import SpillSpace
-
-
-@dataclass(frozen=True)
-class RedoOptions:
-    #: leave out transactions that are open at the start of capture and whose first log is gone; False: refuse to start
-    leave_out: bool = False
-    #: bytes of rows of open transactions in memory; above this limit rows are spilled to disk
-    spill_bytes_max: int = 64 << 20
-    spill_directory: Path | None = None
-    #: bytes of log that one poll reads, over all threads
-    read_bytes: int = 4 << 20
-    #: interval between queries for the database's threads
-    look_seconds: float = 0.0
-    #: time zone of the database's hosts: times in the log have no zone
-    zone: tzinfo = UTC
 
 
 def redo_stream(
@@ -67,25 +49,9 @@ def redo_stream(
             source, thread, view.identity, view.files, objects, start, slice_max=slice_max, zone=options.zone
         )
 
-    return RedoStream(
-        source,
-        view,
-        look,
-        places,
-        marks,
-        Assembler(source, maker, space, spill_bytes_max=options.spill_bytes_max, stale=stale),
-        space,
-        new_reader,
-        view.files,
-        captured,
-        read_bytes=options.read_bytes,
-        look_seconds=options.look_seconds,
-        left_out=left_out,
-        announce=places.keys() != resumes.keys(),
-        acknowledged=acknowledged,
-        seen=maker.seen,
-        notes=notes,
-    )
+    start = Start(look, places, marks, left_out, is_new=places.keys() != resumes.keys())
+    assembler = Assembler(source, maker, space, spill_bytes_max=options.spill_bytes_max, stale=stale)
+    return RedoStream(source, view, start, assembler, new_reader, Hooks(captured, notes, acknowledged), options)
 
 
 class CapturedObjects:

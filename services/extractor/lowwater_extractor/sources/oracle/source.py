@@ -17,7 +17,7 @@ from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
 from lowwater_extractor.api import Check, Encoders, Stream, TableView
 from lowwater_extractor.snapshot.stale_notes import StaleTables
-from lowwater_extractor.sources.oracle.capture import CapturedObjects, RedoOptions, redo_stream
+from lowwater_extractor.sources.oracle.capture import CapturedObjects, redo_stream
 from lowwater_extractor.sources.oracle.checks import check_source
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database, connect
@@ -32,6 +32,7 @@ from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
 from lowwater_extractor.sources.oracle.rows.changes import FrameMaker
 from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
 from lowwater_extractor.sources.oracle.snapshot.view import ScnView
+from lowwater_extractor.sources.oracle.stream import RedoOptions
 from lowwater_extractor.sources.oracle.supplemental import SupplementalCheck, refuse_unlogged
 from lowwater_extractor.sources.oracle.thread_snapshot import RedoView
 

@@ -26,9 +26,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from pathlib import Path
 from typing import Protocol
 
-from lowwater.codec.table import TableSchema
 from lowwater.errors import IncarnationError
 from lowwater.records.positions import ORDER_MIN, Order
 from lowwater_extractor.api import Polled, SourceTransaction, ThreadMark, ThreadState
@@ -40,11 +41,12 @@ from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
 from lowwater_extractor.sources.oracle.thread_snapshot import ThreadSnapshot
 from lowwater_extractor.sources.oracle.transactions.assembler import Assembler
 from lowwater_extractor.sources.oracle.transactions.assembler_state import ThreadAssembly
-from lowwater_extractor.spill import SpillSpace
 
 
 class Looked(Protocol):
     """The part of the database view that the stream polls."""
+
+    files: LogFiles
 
     def incarnation(self) -> str: ...
 
@@ -74,67 +76,92 @@ class _Thread:
         return self.assembly.here() if self.assembly.lwn is not None else self.reader.place
 
 
+@dataclass(frozen=True)
+class RedoOptions:
+    #: leave out transactions that are open at the start of capture and whose first log is gone; False: refuse to start
+    leave_out: bool = False
+    #: bytes of rows of open transactions in memory; above this limit rows are spilled to disk
+    spill_bytes_max: int = 64 << 20
+    spill_directory: Path | None = None
+    #: bytes of log that one poll reads, over all threads
+    read_bytes: int = 4 << 20
+    #: interval between queries for the database's threads
+    look_seconds: float = 0.0
+    #: time zone of the database's hosts: times in the log have no zone
+    zone: tzinfo = UTC
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the stream begins."""
+
+    look: ThreadSnapshot
+    resumes: dict[int, Resume]
+    #: the last published ones
+    marks: Mapping[int, Order]
+    #: transactions that are not captured, because their begin is gone
+    left_out: list[LeftOut]
+    #: capture begins, or a thread is new: see `poll`
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What the stream calls."""
+
+    #: returns the captured objects; the same object as long as they are unchanged
+    captured: Callable[[], Captured]
+    #: returns the notes to store with the position
+    notes: Callable[[], dict[str, bytes]] = dict
+    #: called with the sequence of each thread's first log that is still needed
+    acknowledged: Callable[[dict[int, int]], None] | None = None
+
+
 class RedoStream:
     def __init__(
         self,
         source: str,
         database: Looked,
-        look: ThreadSnapshot,
-        resumes: dict[int, Resume],
-        marks: Mapping[int, Order],
+        start: Start,
         assembler: Assembler,
-        space: SpillSpace,
         new_reader: NewReader,
-        files: LogFiles,
-        captured: Callable[[], Captured],
-        *,
-        read_bytes: int,
-        look_seconds: float,
-        left_out: list[LeftOut],
-        announce: bool,
-        acknowledged: Callable[[dict[int, int]], None] | None = None,
-        seen: dict[str, TableSchema],
-        notes: Callable[[], dict[str, bytes]] = dict,
+        hooks: Hooks,
+        options: RedoOptions,
     ) -> None:
         self._source = source
-        self.seen = seen
+        self.seen = assembler.seen
         self._database = database
         self._incarnation = database.incarnation()
         self._assembler = assembler
-        self._space = space
         self._new_reader = new_reader
-        self._files = files
-        self._captured = captured
-        self._read_bytes = read_bytes
-        self._look_seconds = look_seconds
-        self._left_out = left_out
-        self._announce = announce
-        self._acknowledged = acknowledged
-        self._notes = notes
-        self._look = look
+        self._hooks = hooks
+        self._options = options
+        self._left_out = start.left_out
+        self._is_new = start.is_new
+        self._look = start.look
         self._looked_at = time.monotonic()
-        self._since = max((resume.since for resume in resumes.values()), default=0)
+        self._since = max((resume.since for resume in start.resumes.values()), default=0)
         self._threads: dict[int, _Thread] = {}
         self._turn = 0
-        for number, resume in sorted(resumes.items()):
-            self._enter(number, resume, marks.get(number, ORDER_MIN))
+        for number, resume in sorted(start.resumes.items()):
+            self._enter(number, resume, start.marks.get(number, ORDER_MIN))
 
     # --- the interface
 
     def poll(self, held: frozenset[int]) -> Polled:
         out: list[SourceTransaction] = []
-        if self._announce:
+        if self._is_new:
             # Capture begins here, or a thread is new. The resumes and marks are returned before any transaction:
             # without a saved resume a restart would begin later and skip transactions, and a thread must be known
             # before its first commit.
-            self._announce = False
+            self._is_new = False
             return self._polled(out)
         # A suspended thread may be the one with the lowest mark, and wait for a thread that is held back because it is
         # ahead of it. That thread is read nevertheless, else both would wait forever.
         awaited = {number for thread in self._threads.values() for number in thread.assembly.awaited}
         numbers = list(self._threads)
         self._turn = (self._turn + 1) % len(numbers)
-        budget = max(_BUDGET_MIN, self._read_bytes // len(numbers))
+        budget = max(_BUDGET_MIN, self._options.read_bytes // len(numbers))
         for number in numbers[self._turn :] + numbers[: self._turn]:
             thread = self._threads[number]
             thread.at_end = False
@@ -151,17 +178,17 @@ class RedoStream:
         marks, stale = self._marks(), self._assembler.stale
         if all(thread.assembly.caught_up for thread in self._threads.values()):
             self._assembler.verify(min(mark.order.major for mark in marks.values()))
-        return Polled(out, marks, left_out, {**self._notes(), **stale.notes()}, stale.found)
+        return Polled(out, marks, left_out, {**self._hooks.notes(), **stale.notes()}, stale.found)
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
         """Logs before these positions are no longer needed."""
-        if self._acknowledged is not None:
-            self._acknowledged({number: Resume.unpack(data).start.sequence for number, data in resumes.items()})
+        if self._hooks.acknowledged is not None:
+            self._hooks.acknowledged({number: Resume.unpack(data).start.sequence for number, data in resumes.items()})
 
     def close(self) -> None:
         for thread in self._threads.values():
             thread.reader.close()
-        self._space.close()
+        self._assembler.close()
 
     # --- reading
 
@@ -180,7 +207,7 @@ class RedoStream:
             if isinstance(found, LogEnd):
                 assembly.mark = max(assembly.mark, found.next_scn - 1)
                 continue
-            if (captured := self._captured()) is not thread.captured:
+            if (captured := self._hooks.captured()) is not thread.captured:
                 thread.captured = captured
                 reader.capture(captured, before.offset)
                 continue
@@ -210,7 +237,7 @@ class RedoStream:
 
     def _look_again(self) -> None:
         now = time.monotonic()
-        if now - self._looked_at < self._look_seconds:
+        if now - self._looked_at < self._options.look_seconds:
             return
         self._looked_at = now
         look, incarnation = self._database.look(), self._database.incarnation()
@@ -223,12 +250,12 @@ class RedoStream:
             )
         self._look = look
         for number in look.threads.keys() - self._threads.keys():
-            resume = added_thread(self._source, incarnation, look, number, self._since, self._files)
+            resume = added_thread(self._source, incarnation, look, number, self._since, self._database.files)
             self._enter(number, resume, Order.mark(resume.mark))
 
     def _enter(self, number: int, resume: Resume, mark: Order) -> None:
         assembly = ThreadAssembly(number, resume.read, resume.since, resume.low, resume.mark, set(resume.open))
-        captured = self._captured()
+        captured = self._hooks.captured()
         reader = self._new_reader(number, resume.start, captured)
         # no transaction that committed at or below `since` is captured
         self._threads[number] = _Thread(reader, captured, assembly, max(mark, Order.mark(resume.since)))

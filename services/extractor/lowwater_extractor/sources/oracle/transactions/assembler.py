@@ -22,6 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain
 
+from lowwater.codec.table import TableSchema
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError, MarkBrokenError, SourceError
 from lowwater.records.positions import Order
 from lowwater_extractor.api import SourceTransaction
@@ -80,6 +81,13 @@ class Assembler:
         self._held = 0
 
     # --- called by the stream
+
+    @property
+    def seen(self) -> dict[str, TableSchema]:
+        return self._maker.seen
+
+    def close(self) -> None:
+        self._space.close()
 
     def feed(self, thread: ThreadAssembly, lwn: Lwn, out: Out) -> bool:
         """Process an LWN. False: suspended at a record that waits for another thread."""
