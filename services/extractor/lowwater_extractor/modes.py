@@ -6,12 +6,14 @@ columns. `full_refresh`: whole tables are read, at the start and on request. See
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lowwater.errors import StartRefusedError
+from lowwater_extractor.api import Stream
+from lowwater_extractor.snapshot.refresh import RefreshStream
 
 Mode = Literal["cdc", "incremental", "full_refresh"]
 
@@ -75,6 +77,25 @@ class ModesConfig(BaseModel):
 def is_wanted(patterns: Sequence[str], table: str) -> bool:
     namespace, _, _ = table.partition(".")
     return table in patterns or f"{namespace}.*" in patterns or "*.*" in patterns
+
+
+def open_mode(
+    config: ModesConfig,
+    source: str,
+    resume: bytes | None,
+    cdc: Callable[[bytes | None], Stream],
+    incremental: Callable[[bytes | None], Stream],
+) -> Stream:
+    """Open the stream of the configured mode at `resume`. StartRefusedError: `resume` is of another mode."""
+    if resume is not None:
+        refuse_other_mode(config.mode, source, resume)
+    match config.mode:
+        case "cdc":
+            return cdc(resume)
+        case "incremental":
+            return incremental(resume)
+        case "full_refresh":
+            return RefreshStream(resume)
 
 
 def mode_of(resume: bytes) -> Mode:

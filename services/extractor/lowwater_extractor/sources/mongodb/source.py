@@ -14,8 +14,7 @@ from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
 from lowwater_extractor.api import Check, Encoders, Stream, TableView
 from lowwater_extractor.incremental.stream import NoView
-from lowwater_extractor.modes import refuse_other_mode
-from lowwater_extractor.snapshot.refresh import RefreshStream
+from lowwater_extractor.modes import open_mode
 from lowwater_extractor.sources.mongodb.assembler import THREAD
 from lowwater_extractor.sources.mongodb.catalogue import (
     enable_images,
@@ -79,13 +78,13 @@ class MongoDB:
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
         self._rules = encoders.rules
         refuse_nested_rules(encoders.rules, self.config, self.name)
-        resume = resumes.get(THREAD)
-        if resume is not None:
-            refuse_other_mode(self.config.mode, self.name, resume)
-        if not self.config.has_log and not self._is_incremental:
-            return RefreshStream(resume)
-        if self._is_incremental:
-            return open_stream(self.config, self.name, self._shapes, resume, encoders)
+        return open_mode(
+            self.config, self.name, resumes.get(THREAD),
+            lambda resume: self._follow(resume, encoders),
+            lambda resume: open_stream(self.config, self.name, self._shapes, resume, encoders),
+        )  # fmt: skip
+
+    def _follow(self, resume: bytes | None, encoders: Encoders) -> MongoStream:
         client = connect(self.config, self.name)
         try:
             refuse_shard(client, self.name)

@@ -13,8 +13,7 @@ from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
 from lowwater_extractor.api import Check, Encoders, Stream, TableView
 from lowwater_extractor.incremental.stream import NoView
-from lowwater_extractor.modes import is_wanted, refuse_other_mode
-from lowwater_extractor.snapshot.refresh import RefreshStream
+from lowwater_extractor.modes import is_wanted, open_mode
 from lowwater_extractor.sources.mysql.assembler import THREAD
 from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.mysql.checks import check_source
@@ -83,26 +82,27 @@ class Mysql:
         return check_source(self.config, self.name)
 
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
-        if resumes:
-            refuse_other_mode(self.config.mode, self.name, resumes[THREAD])
-        if self._is_incremental:
-            return open_stream(self.config, self.name, resumes.get(THREAD), encoders)
-        if not self.config.has_log:
-            return RefreshStream(resumes.get(THREAD))
+        return open_mode(
+            self.config, self.name, resumes.get(THREAD),
+            lambda resume: self._follow(resume, encoders),
+            lambda resume: open_stream(self.config, self.name, resume, encoders),
+        )  # fmt: skip
+
+    def _follow(self, saved: bytes | None, encoders: Encoders) -> MysqlStream:
         catalogue = DatabaseCatalogue(self.config, self.name)
         try:
             server = catalogue.server
             check_settings(server, self.name)
             check_logged(self.config, self.name, catalogue)
             tables = tables_of(self.config, self.name, catalogue)
-            if resumes:
-                resume = Resume.unpack(resumes[THREAD])
+            if saved is not None:
+                resume = Resume.unpack(saved)
                 go_on(resume, self.name, catalogue, gtids=server.uses_gtids(self.config, self.name))
                 resume = resume.on(server.identity)
             else:
                 resume = begin(self.config, self.name, catalogue)
             self._stream = MysqlStream(
-                self.config, self.name, catalogue, encoders, resume, announce=not resumes,
+                self.config, self.name, catalogue, encoders, resume, announce=saved is None,
                 keys=keys_of(self.config, self.name, catalogue, tables, encoders.notes),
             )  # fmt: skip
         except BaseException:

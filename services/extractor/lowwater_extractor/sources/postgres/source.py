@@ -13,8 +13,7 @@ from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
 from lowwater_extractor.api import Check, Encoders, Stream, TableView
 from lowwater_extractor.incremental.stream import NoView
-from lowwater_extractor.modes import is_wanted, refuse_other_mode
-from lowwater_extractor.snapshot.refresh import RefreshStream
+from lowwater_extractor.modes import is_wanted, open_mode
 from lowwater_extractor.sources.postgres.assembler import THREAD
 from lowwater_extractor.sources.postgres.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.postgres.checks import check_source
@@ -67,17 +66,18 @@ class Postgres:
         return check_source(self.config, self.name)
 
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
-        if resumes:
-            refuse_other_mode(self.config.mode, self.name, resumes[THREAD])
-        if self._is_incremental:
-            return open_stream(self.config, self.name, resumes.get(THREAD), encoders)
-        if not self.config.has_log:
-            return RefreshStream(resumes.get(THREAD))
+        return open_mode(
+            self.config, self.name, resumes.get(THREAD),
+            lambda resume: self._follow(resume, encoders),
+            lambda resume: open_stream(self.config, self.name, resume, encoders),
+        )  # fmt: skip
+
+    def _follow(self, saved: bytes | None, encoders: Encoders) -> PostgresStream:
         catalogue = DatabaseCatalogue(self.config, self.name)
         try:
             setup = Setup(self.config, self.name, catalogue)
             setup.lock()
-            resume = Resume.unpack(resumes[THREAD]) if resumes else None
+            resume = Resume.unpack(saved) if saved is not None else None
             setup.publications.ensure(setup.tables(), None if resume is None else resume.publications)
             begin = setup.start(None if resume is None else resume.lsn)
             return PostgresStream(self.config, self.name, catalogue, setup, encoders, resume, begin)

@@ -16,8 +16,7 @@ from lowwater.records.positions import Order
 from lowwater.records.types import Chunk
 from lowwater_extractor.api import Check, Encoders, Stream, TableView
 from lowwater_extractor.incremental.stream import IncrementalStream, NoView
-from lowwater_extractor.modes import refuse_other_mode
-from lowwater_extractor.snapshot.refresh import RefreshStream
+from lowwater_extractor.modes import open_mode
 from lowwater_extractor.sources.turso import catalogue, checks
 from lowwater_extractor.sources.turso.assembler import THREAD
 from lowwater_extractor.sources.turso.config import TursoConfig
@@ -65,15 +64,15 @@ class Turso:
         return checks.check_source(self.config, self.name)
 
     def stream(self, resumes: Mapping[int, bytes], marks: Mapping[int, Order], encoders: Encoders) -> Stream:
-        resume = resumes.get(THREAD)
-        if resume is not None:
-            refuse_other_mode(self.config.mode, self.name, resume)
-        if self.config.mode == "full_refresh":
-            return RefreshStream(resume)
+        return open_mode(
+            self.config, self.name, resumes.get(THREAD),
+            lambda resume: self._follow(resume, encoders),
+            lambda resume: self._incremental(resume, encoders),
+        )  # fmt: skip
+
+    def _follow(self, resume: bytes | None, encoders: Encoders) -> TursoStream:
         database = Database(self.config, self.name)
         try:
-            if self.config.mode == "incremental":
-                return self._incremental(database, resume, encoders)
             catalogue.refuse_without_log(database, self.config, self.name)
             if resume is None:
                 self._refuse_tables(database)
@@ -86,11 +85,16 @@ class Turso:
         for what, fix in checks.wrong_tables(database, self.config, self.name):
             raise StartRefusedError(what, source=self.name, thread=THREAD, hint=fix)
 
-    def _incremental(self, database: Database, resume: bytes | None, encoders: Encoders) -> IncrementalStream:
-        tables = cursors.tables_to_read(database, self.config, self.name)
-        reader = cursors.CursorReader(self.config, self.name, database, tables, encoders)
-        wanted = {table.name: table.columns for table in tables}
-        return IncrementalStream(self.name, reader, wanted, resume, cursors.pace(self.config))
+    def _incremental(self, resume: bytes | None, encoders: Encoders) -> IncrementalStream:
+        database = Database(self.config, self.name)
+        try:
+            tables = cursors.tables_to_read(database, self.config, self.name)
+            reader = cursors.CursorReader(self.config, self.name, database, tables, encoders)
+            wanted = {table.name: table.columns for table in tables}
+            return IncrementalStream(self.name, reader, wanted, resume, cursors.pace(self.config))
+        except BaseException:
+            database.close()
+            raise
 
     def tables_to_copy(self) -> list[TableSchema]:
         if self.config.mode == "incremental" or (self.config.has_log and not self.config.copy_tables):
