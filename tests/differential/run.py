@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from lowwater.errors import LakeError
@@ -273,7 +274,10 @@ class Run:
         for step in reasons:
             if step.repair:
                 self._number += 1
-                self.kind.execute(Step(f"repair of {step.name}", step.repair, is_atomic=False), self._number)
+                repair = Step(f"repair of {step.name}", step.repair, is_atomic=False)
+                self.kind.execute(repair, self._number)
+                # the source may go on meanwhile, if only a copy was refused
+                self._record(partial(self.kind.has_to_do_with, repair))
         self._reset()
 
     def _marker(self, gsn: int | None = None) -> int | None:
