@@ -21,7 +21,7 @@ from lowwater.control.desired_state import wanted_fleet
 from lowwater.control.fleet_reader import FleetReader
 from lowwater.kafka import topics
 from lowwater.runtime.times import now_us
-from lowwater.status.fleet_status import fleet_picture
+from lowwater.status.fleet_status import describe_fleet
 from lowwater_devkit.simulated_rac.cluster import Cluster
 from lowwater_fleet.runner.ports import free_port
 from lowwater_fleet.runner.services import Service
@@ -39,12 +39,12 @@ def _delete(fleet: Fleet, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(30)
 
 
-def _picture(fleet: Fleet) -> dict[str, Any]:
+def _overview(fleet: Fleet) -> dict[str, Any]:
     """As the page shows it."""
     reader = FleetReader(fleet.settings.kafka, fleet.codec)
     try:
         reader.poll(2.0)
-        return fleet_picture(wanted_fleet(fleet.settings, reader.fold), reader.fold, reader.board, now_us())
+        return describe_fleet(wanted_fleet(fleet.settings, reader.fold), reader.fold, reader.statuses, now_us())
     finally:
         reader.close()
 
@@ -79,8 +79,8 @@ def test_a_changes_topic_that_is_deleted_under_a_running_fleet_fails_both_servic
         assert f"topic {topic} was deleted" in error["what"]
 
     def both_failed() -> dict[str, Any] | None:
-        picture = _picture(fleet)
-        source, group = picture["sources"][fleet.sources[0]], picture["groups"][fleet.group]
+        overview = _overview(fleet)
+        source, group = overview["sources"][fleet.sources[0]], overview["groups"][fleet.group]
         return group if (source["state"], group["state"]) == ("failed", "failed") else None
 
     group = wait_until("the page shows both", both_failed, SECONDS)

@@ -22,7 +22,7 @@ from lowwater_control.problems import Problem, add_problems
 from lowwater_control.routes import copies, events, groups, lakes, sources
 from lowwater_control.routes.lakes import Lakes
 from lowwater_control.routes.registry import Lookup, add_registry
-from lowwater_control.stores.control_store import Board
+from lowwater_control.stores.control_store import ControlStore
 from lowwater_control.stores.extractor_rpc import ExtractorProgram
 
 PAGE = Path(__file__).parent / "page"
@@ -40,13 +40,13 @@ and a write is answered after it was read back. If tokens are configured, send `
 
 
 def create_app(settings: Settings, store: SchemaStore) -> FastAPI:
-    parts = Parts(Board(settings, store.record_codec()), store, ExtractorProgram(), Lakes())
+    parts = Parts(ControlStore(settings, store.record_codec()), store, ExtractorProgram(), Lakes())
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        parts.board.start()
+        parts.control.start()
         yield
-        parts.board.stop()
+        parts.control.stop()
         parts.program.close()
 
     app = FastAPI(
@@ -87,7 +87,7 @@ def _add_health(app: FastAPI, parts: Parts) -> None:
 
     @app.get("/health/ready", tags=["health"], response_class=PlainTextResponse)
     def ready() -> str:
-        parts.board.fleet()
+        parts.control.fleet()
         return "ready\n"
 
 

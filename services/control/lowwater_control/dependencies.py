@@ -15,7 +15,7 @@ from lowwater.records.schemas import SchemaStore
 from lowwater_control.auth import Caller
 from lowwater_control.models import Accepted
 from lowwater_control.problems import unknown
-from lowwater_control.stores.control_store import Board
+from lowwater_control.stores.control_store import ControlStore
 from lowwater_control.stores.extractor_rpc import ExtractorProgram
 
 _log = structlog.get_logger()
@@ -23,7 +23,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Parts:
-    board: Board
+    control: ControlStore
     store: SchemaStore
     program: ExtractorProgram
     lakes: Any
@@ -55,20 +55,20 @@ def known_group(fleet: WantedFleet, name: str) -> None:
         raise unknown("group", name, fleet.groups)
 
 
-def say(parts: Parts, caller: Caller, kind: str, name: str, change: Change) -> Accepted:
+def send(parts: Parts, caller: Caller, kind: str, name: str, change: Change) -> Accepted:
     """Write a command for an existing source or group. Raises UnknownError if there is none with this name."""
 
     def check(fleet: WantedFleet, _last: ControlState) -> None:
         (known_source if kind == SOURCE else known_group)(fleet, name)
 
-    state = parts.board.commit(kind, name, change, check)
+    state = parts.control.commit(kind, name, change, check)
     return accepted(caller, state)
 
 
 def accepted(caller: Caller, state: ControlState) -> Accepted:
-    word = state.control
+    command = state.control
     _log.info(
-        "command", who=caller.name, kind=word.kind, name=word.name, wanted=word.wanted.value, reason=word.reason,
-        version=state.version,
+        "command", who=caller.name, kind=command.kind, name=command.name, wanted=command.wanted.value,
+        reason=command.reason, version=state.version,
     )  # fmt: skip
-    return Accepted(name=word.name, wanted=word.wanted.value, version=state.version, reason=word.reason)
+    return Accepted(name=command.name, wanted=command.wanted.value, version=state.version, reason=command.reason)

@@ -153,7 +153,7 @@ class GroupStatus(BaseModel):
     landing: dict[str, Any] | None
 
 
-class FleetPicture(BaseModel):
+class FleetOverview(BaseModel):
     at_us: int
     sources: dict[str, SourceStatus]
     groups: dict[str, GroupStatus]

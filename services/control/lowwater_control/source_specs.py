@@ -49,7 +49,7 @@ def check_spec(parts: Parts, name: str, spec: SourceSpec, prefix: str) -> None:
     kinds = parts.program.kinds()
     if spec.kind not in kinds:
         refuse([(f"{here}kind", f"there is no kind {spec.kind!r}")], hint=f"known: {', '.join(kinds)}")
-    groups = parts.board.fleet().groups
+    groups = parts.control.fleet().groups
     if spec.group is not None and spec.group not in groups:
         refuse(
             [(f"{here}group", f"there is no group {spec.group!r}")],

@@ -43,20 +43,20 @@ def remove(reason: str) -> Change:
     return lambda c: replace(c, wanted=Wanted.REMOVED, config="", copies=(), reason=reason)
 
 
-def copy(word: CopyRequest) -> Change:
+def copy(command: CopyRequest) -> Change:
     """Adds a request for a copy. It replaces earlier requests for the same table; one for all tables replaces all."""
 
     def change(control: Control) -> Control:
-        kept = tuple(c for c in control.copies if word.table not in (c.table, ALL_TABLES))
-        return replace(control, copies=(*kept, word), reason=word.reason)
+        kept = tuple(c for c in control.copies if command.table not in (c.table, ALL_TABLES))
+        return replace(control, copies=(*kept, command), reason=command.reason)
 
     return change
 
 
-def exclude(word: Exclusion) -> Change:
+def exclude(command: Exclusion) -> Change:
     def change(control: Control) -> Control:
-        kept = _others(control, word.source, word.thread)
-        return replace(control, exclusions=(*kept, word), reason=word.reason)
+        kept = _others(control, command.source, command.thread)
+        return replace(control, exclusions=(*kept, command), reason=command.reason)
 
     return change
 
@@ -69,11 +69,13 @@ def _others(control: Control, source: str, thread: int) -> tuple[Exclusion, ...]
     return tuple(e for e in control.exclusions if (e.source, e.thread) != (source, thread))
 
 
-def skip(word: Skip) -> Change:
+def skip(command: Skip) -> Change:
     """Adds a request to skip a transaction. A repeated request replaces the earlier one."""
 
     def change(control: Control) -> Control:
-        kept = tuple(s for s in control.skips if (s.source, s.thread, s.txid) != (word.source, word.thread, word.txid))
-        return replace(control, skips=(*kept, word), reason=word.reason)
+        kept = tuple(
+            s for s in control.skips if (s.source, s.thread, s.txid) != (command.source, command.thread, command.txid)
+        )
+        return replace(control, skips=(*kept, command), reason=command.reason)
 
     return change

@@ -12,7 +12,7 @@ from lowwater.kafka.consumer import AssignedConsumer, read_to_end
 from lowwater.records.codec import RecordCodec
 from lowwater.records.types import Control, Status
 from lowwater.runtime.config import KafkaConfig
-from lowwater.status.reporter import StatusBoard, recent_offset
+from lowwater.status.reporter import Statuses, recent_offset
 
 #: number of outcomes that are retained for their writers
 _OUTCOMES_MAX = 1_000
@@ -24,7 +24,7 @@ class FleetReader:
     def __init__(self, kafka: KafkaConfig, codec: RecordCodec, on_wait: Callable[[str], None] | None = None) -> None:
         self._codec = codec
         self.fold = ControlFold()
-        self.board = StatusBoard()
+        self.statuses = Statuses()
         #: offset in the control topic → whether that command was accepted
         self.outcomes: dict[int, bool] = {}
         messages, end = read_to_end(kafka, topics.CONTROL, on_wait=on_wait)
@@ -40,7 +40,7 @@ class FleetReader:
         return self.take()
 
     def wait(self, timeout_seconds: float) -> None:
-        """Waits for records to `take`. Does not change `fold`, `board` and `outcomes`, which other threads may read."""
+        """Wait for records to `take`. Does not change `fold`, `statuses` or `outcomes`: other threads may read them."""
         # waits for the first record only: with a higher count the client would wait until it has all of them
         self._read += self._consumer.consume(1, timeout_seconds) + self._consumer.consume(1000, 0)
 
@@ -54,7 +54,7 @@ class FleetReader:
                 has_word = True
             elif self._codec.record_type(value) is Status:
                 # a Status of another version of lowwater is ignored; its services are shown as unreachable
-                self.board.apply(self._codec.decode(value, Status))
+                self.statuses.apply(self._codec.decode(value, Status))
         for offset in list(self.outcomes)[:-_OUTCOMES_MAX]:
             del self.outcomes[offset]
         return has_word

@@ -82,7 +82,7 @@ class ControlReader:
         self._consumer.close()
 
 
-def next_word(last: ControlState, kind: str, name: str, change: Change) -> Control:
+def next_command(last: ControlState, kind: str, name: str, change: Change) -> Control:
     """The record for this change of the last version."""
     return replace(change(last.control), kind=kind, name=name, changes_version=last.version, at_us=now_us())
 
@@ -93,7 +93,7 @@ def conflict(kind: str, name: str) -> ControlConflictError:
     )
 
 
-def commit_word(kafka: KafkaConfig, key: bytes, value: bytes) -> int:
+def commit_command(kafka: KafkaConfig, key: bytes, value: bytes) -> int:
     """Writes a control record; it is durable when this returns. Returns its offset.
 
     Whether it was accepted is known once it has been read back.
@@ -115,7 +115,7 @@ def commit_control(kafka: KafkaConfig, codec: RecordCodec, kind: str, name: str,
     for message in messages:
         fold.apply(codec.decode(message.value() or b"", Control))
     last = fold.get(kind, name)
-    offset = commit_word(kafka, codec.key(name), codec.encode(next_word(last, kind, name, change)))
+    offset = commit_command(kafka, codec.key(name), codec.encode(next_command(last, kind, name, change)))
     fold = ControlFold()
     won = False
     for message in read_to_end(kafka, topics.CONTROL)[0]:

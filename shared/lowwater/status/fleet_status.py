@@ -8,22 +8,22 @@ from lowwater.control.commands import GROUP, SOURCE
 from lowwater.control.desired_state import WantedFleet
 from lowwater.control.fold import ControlFold
 from lowwater.records.types import Wanted
-from lowwater.status.reporter import LastStatus, StatusBoard
+from lowwater.status.reporter import LastStatus, Statuses
 
 #: a thread that holds the watermark for less than this is not shown as its holder
 HOLD_SECONDS_MIN = 1.0
 
 
-def fleet_picture(fleet: WantedFleet, fold: ControlFold, board: StatusBoard, now_us: int) -> dict[str, Any]:
-    groups = {name: group_picture(fleet, fold, board, name, now_us) for name in fleet.groups}
+def describe_fleet(fleet: WantedFleet, fold: ControlFold, statuses: Statuses, now_us: int) -> dict[str, Any]:
+    groups = {name: describe_group(fleet, fold, statuses, name, now_us) for name in fleet.groups}
     return {
         "at_us": now_us,
-        "sources": {name: source_picture(fleet, fold, board, name, now_us) for name in fleet.sources},
+        "sources": {name: describe_source(fleet, fold, statuses, name, now_us) for name in fleet.sources},
         "groups": groups,
         "runners": {
-            name: {**heard.shown, "at_us": heard.at_us}
-            for name, heard in sorted(board.of("runner").items())
-            if heard.is_fresh(now_us)
+            name: {**reported.shown, "at_us": reported.at_us}
+            for name, reported in sorted(statuses.of("runner").items())
+            if reported.is_fresh(now_us)
         },
     }
 
@@ -39,11 +39,11 @@ def _wanted(fold: ControlFold, kind: str, name: str) -> dict[str, Any]:
     }
 
 
-def _state(heard: LastStatus | None, wanted: Wanted, now_us: int) -> str:
+def _state(reported: LastStatus | None, wanted: Wanted, now_us: int) -> str:
     """The last reported state. Without recent status: `stopped` if nothing is to run, else `unreachable`."""
-    if heard is None or not heard.is_fresh(now_us):
+    if reported is None or not reported.is_fresh(now_us):
         return "stopped" if wanted.is_at_rest else "unreachable"
-    return heard.state
+    return reported.state
 
 
 def _error(shown: dict[str, Any], state: str) -> dict[str, Any] | None:
@@ -55,24 +55,26 @@ def _stalled(shown: dict[str, Any], state: str) -> dict[str, Any] | None:
     return shown.get("stalled") if state == "stalled" else None
 
 
-def _heard(heard: LastStatus | None, now_us: int) -> dict[str, Any]:
+def _heard(reported: LastStatus | None, now_us: int) -> dict[str, Any]:
     """The age of the last status, and the rate of the service."""
-    if heard is None:
+    if reported is None:
         return {"heard_seconds_ago": None, "per_second": 0.0}
-    is_fresh = heard.is_fresh(now_us)
-    rate = round(heard.per_second, 1) if is_fresh else 0.0
-    return {"heard_seconds_ago": round(heard.age_seconds(now_us), 1), "per_second": rate}
+    is_fresh = reported.is_fresh(now_us)
+    rate = round(reported.per_second, 1) if is_fresh else 0.0
+    return {"heard_seconds_ago": round(reported.age_seconds(now_us), 1), "per_second": rate}
 
 
-def source_picture(fleet: WantedFleet, fold: ControlFold, board: StatusBoard, name: str, now_us: int) -> dict[str, Any]:
+def describe_source(
+    fleet: WantedFleet, fold: ControlFold, statuses: Statuses, name: str, now_us: int
+) -> dict[str, Any]:
     spec = fleet.sources[name]
-    heard = board.get("extractor", name)
-    shown = heard.shown if heard else {}
-    merger = board.get("merger", spec.group) if spec.group else None
+    reported = statuses.get("extractor", name)
+    shown = reported.shown if reported else {}
+    merger = statuses.get("merger", spec.group) if spec.group else None
     merged = merger.shown.get("sources", {}).get(name, {}) if merger and merger.is_fresh(now_us) else {}
     holder = _holder(merger, now_us)
     wanted = fold.get(SOURCE, name).control.wanted
-    state = _state(heard, wanted, now_us)
+    state = _state(reported, wanted, now_us)
     error = _error(shown, state)
     return {
         "name": name,
@@ -80,7 +82,7 @@ def source_picture(fleet: WantedFleet, fold: ControlFold, board: StatusBoard, na
         "group": spec.group,
         "state": "failed" if merged.get("error") and state == "running" else state,
         **_wanted(fold, SOURCE, name),
-        **_heard(heard, now_us),
+        **_heard(reported, now_us),
         "error": error or merged.get("error"),
         "stalled": _stalled(shown, state),
         "epoch": shown.get("epoch"),
@@ -128,26 +130,26 @@ def _holder(merger: LastStatus | None, now_us: int) -> dict[str, Any] | None:
     return holder if holder and holder["seconds"] >= HOLD_SECONDS_MIN else None
 
 
-def group_picture(fleet: WantedFleet, fold: ControlFold, board: StatusBoard, name: str, now_us: int) -> dict[str, Any]:
-    heard = board.get("merger", name)
-    is_fresh = heard is not None and heard.is_fresh(now_us)
-    shown = heard.shown if heard else {}
+def describe_group(fleet: WantedFleet, fold: ControlFold, statuses: Statuses, name: str, now_us: int) -> dict[str, Any]:
+    reported = statuses.get("merger", name)
+    is_fresh = reported is not None and reported.is_fresh(now_us)
+    shown = reported.shown if reported else {}
     sources = fleet.sources_of(name)
     merged = shown.get("sources", {})
     first = [merged[s]["first_waiting"]["commit_ts_us"] for s in sources if merged.get(s, {}).get("first_waiting")]
     wanted = fold.get(GROUP, name).control.wanted
-    state = _state(heard, wanted, now_us) if sources else "empty"
+    state = _state(reported, wanted, now_us) if sources else "empty"
     return {
         "name": name,
         "sources": sources,
         "state": state,
         **_wanted(fold, GROUP, name),
-        **_heard(heard, now_us),
+        **_heard(reported, now_us),
         "error": _error(shown, state),
         "stalled": _stalled(shown, state),
         "gsn": max(0, shown.get("next_gsn", 1) - 1),
         "clock_us": shown.get("clock_us"),
-        "holder": _holder(heard, now_us),
+        "holder": _holder(reported, now_us),
         "waiting": sum(source.get("waiting", 0) for source in merged.values()),
         "waiting_bytes": shown.get("size_bytes", 0),
         "memory_bytes": shown.get("memory_bytes", 0),
@@ -158,20 +160,20 @@ def group_picture(fleet: WantedFleet, fold: ControlFold, board: StatusBoard, nam
             {"source": e.source, "thread": e.thread, "reason": e.reason}
             for e in fold.get(GROUP, name).control.exclusions
         ],
-        "landing": _landing(fleet, board, name, wanted, now_us),
+        "landing": _landing(fleet, statuses, name, wanted, now_us),
     }
 
 
-def _landing(fleet: WantedFleet, board: StatusBoard, name: str, wanted: Wanted, now_us: int) -> dict[str, Any] | None:
+def _landing(fleet: WantedFleet, statuses: Statuses, name: str, wanted: Wanted, now_us: int) -> dict[str, Any] | None:
     """None for a group without a lake."""
     if fleet.groups[name].lake is None:
         return None
-    heard = board.get("spark", name)
-    shown = heard.shown if heard else {}
-    state = _state(heard, wanted, now_us)
+    reported = statuses.get("spark", name)
+    shown = reported.shown if reported else {}
+    state = _state(reported, wanted, now_us)
     return {
         "state": state,
-        **_heard(heard, now_us),
+        **_heard(reported, now_us),
         "error": _error(shown, state) or (shown.get("copies") or {}).get("error"),
         "stalled": _stalled(shown, state),
         "n": shown.get("n", 0),

@@ -113,7 +113,7 @@ class LastStatus:
 _COUNTED = {"extractor": "transactions", "merger": "next_gsn", "spark": "gsn"}
 
 
-class StatusBoard:
+class Statuses:
     """The last status of each service, from Status records. Pure."""
 
     def __init__(self) -> None:
@@ -124,21 +124,23 @@ class StatusBoard:
         before = self._heard.get(key)
         if before is not None and before.at_us > status.at_us:
             return
-        heard = LastStatus(status.at_us, status.state, json.loads(status.shown), before.counts if before else deque())
-        count = heard.shown.get(_COUNTED.get(status.service, ""))
+        reported = LastStatus(
+            status.at_us, status.state, json.loads(status.shown), before.counts if before else deque()
+        )
+        count = reported.shown.get(_COUNTED.get(status.service, ""))
         if isinstance(count, int):
-            if heard.counts and count < heard.counts[-1][1]:
-                heard.counts.clear()
-            heard.counts.append((status.at_us, count))
-            while len(heard.counts) > 2 and status.at_us - heard.counts[0][0] > RATE_SECONDS * 1e6:
-                heard.counts.popleft()
-        self._heard[key] = heard
+            if reported.counts and count < reported.counts[-1][1]:
+                reported.counts.clear()
+            reported.counts.append((status.at_us, count))
+            while len(reported.counts) > 2 and status.at_us - reported.counts[0][0] > RATE_SECONDS * 1e6:
+                reported.counts.popleft()
+        self._heard[key] = reported
 
     def get(self, service: str, name: str) -> LastStatus | None:
         return self._heard.get((service, name))
 
     def of(self, service: str) -> dict[str, LastStatus]:
-        return {name: heard for (found, name), heard in self._heard.items() if found == service}
+        return {name: reported for (found, name), reported in self._heard.items() if found == service}
 
 
 def recent_offset(kafka: KafkaConfig, seconds: float = FRESH_SECONDS) -> int:

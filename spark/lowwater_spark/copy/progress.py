@@ -39,7 +39,7 @@ class Progress:
         #: copy or source → why it is on hold
         self._waiting: dict[str, Waiting] = {}
         self._error: dict[str, Any] | None = None
-        self._picture: dict[str, Any] = {"state": "idle"}
+        self._overview: dict[str, Any] = {"state": "idle"}
 
     # -- events ------------------------------------------------------------------------------------------
 
@@ -68,14 +68,14 @@ class Progress:
         """Records an error. True if there was no success since the previous one."""
         is_again = self._error is not None
         self._error = error
-        self._picture = {**self._picture, "state": "failed", "error": error}
+        self._overview = {**self._overview, "state": "failed", "error": error}
         return is_again
 
     # -- status ------------------------------------------------------------------------------------------
 
     @property
-    def picture(self) -> dict[str, Any]:
-        return self._picture
+    def overview(self) -> dict[str, Any]:
+        return self._overview
 
     def show(self, active: Iterable[CopyPlan]) -> dict[str, Any]:
         """Builds a new status, which is not modified afterwards, and clears the last error."""
@@ -89,7 +89,7 @@ class Progress:
         tables = [self._table(plan) for plan in plans[:TABLES_SHOWN_MAX]]
         rate = sum(table["rows_per_second"] for table in tables)
         left = sum(plan.rows_left for plan in plans)
-        self._picture = {
+        self._overview = {
             "state": self._state(plans),
             "tables_left": len(plans),
             "chunks_left": sum(len(plan.waiting) for plan in plans),
@@ -98,7 +98,7 @@ class Progress:
             "waiting_for_a_plan": self.waiting_for_a_plan,
             "tables": tables,
         }
-        return self._picture
+        return self._overview
 
     @property
     def waiting_for_a_plan(self) -> int:

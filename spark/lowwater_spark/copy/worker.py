@@ -52,7 +52,7 @@ class Copies:
 
     @property
     def status(self) -> dict[str, Any]:
-        return self._progress.picture
+        return self._progress.overview
 
     def start(self) -> None:
         self._thread.start()

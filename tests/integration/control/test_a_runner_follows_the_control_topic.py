@@ -161,8 +161,8 @@ def test_the_commands_say_and_show_the_same(up: Up) -> None:
     group = json.loads(here("group", "status", up.name, "--json", *config).stdout)
     assert group["sources"] == [source]
     assert up.name in [g["name"] for g in json.loads(here("group", "list", "--json", *config).stdout)]
-    picture = json.loads(here("status", "--json", *config, check=None).stdout)
-    assert set(picture) == {"at_us", "sources", "groups", "runners"}
+    overview = json.loads(here("status", "--json", *config, check=None).stdout)
+    assert set(overview) == {"at_us", "sources", "groups", "runners"}
     assert source in here("status", *config, check=None).stdout
     lines = here("top", "--json", "--count", "2", "--interval", "0.3", *config).stdout.splitlines()
     assert [source in json.loads(line)["sources"] for line in lines] == [True, True]

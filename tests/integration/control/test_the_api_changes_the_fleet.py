@@ -95,7 +95,8 @@ def test_what_is_not_there_is_404_with_what_is(api: Api, source: str) -> None:
         ("GET", "/v1/sources/nobody/copies"), ("GET", "/v1/sources/nobody/tables"),
         ("POST", "/v1/sources/nobody/validate"),
         ("GET", "/v1/groups/nobody/status"), ("GET", "/v1/groups/nobody/landings"), ("PUT", "/v1/groups/nobody/pause"),
-        ("GET", "/v1/groups/nobody/transactions"), ("GET", "/v1/groups/nobody/words"), ("DELETE", "/v1/groups/nobody"),
+        ("GET", "/v1/groups/nobody/transactions"), ("GET", "/v1/groups/nobody/commands"),
+        ("DELETE", "/v1/groups/nobody"),
         ("DELETE", "/v1/sources/nobody/positions"), ("GET", "/v1/groups/nobody/lake/tables"),
     ]:  # fmt: skip
         found = api.problem(method, path, 404)
@@ -146,9 +147,13 @@ def test_a_thread_is_excluded_and_included_with_a_reason_that_is_recorded(api: A
     status = api.get(f"/v1/sources/{source}/status")
     assert [t["is_excluded"] for t in status["threads"]] == [False, True]
     assert api.get(f"/v1/groups/{fleet.group}/status")["exclusions"][0]["reason"] == "its node is gone"
-    wait_until("the merger's word", lambda: api.get(f"/v1/groups/{fleet.group}/words")[0]["word"] == "exclude", 20)
+    wait_until(
+        "the merger's word", lambda: api.get(f"/v1/groups/{fleet.group}/commands")[0]["command"] == "exclude", 20
+    )
     api.post(f"{path}/include", {"reason": "it is back"})
-    wait_until("the merger's word", lambda: api.get(f"/v1/groups/{fleet.group}/words")[0]["word"] == "include", 20)
+    wait_until(
+        "the merger's word", lambda: api.get(f"/v1/groups/{fleet.group}/commands")[0]["command"] == "include", 20
+    )
     assert api.get(f"/v1/groups/{fleet.group}/words")[1]["reason"] == "its node is gone"
 
 

@@ -13,7 +13,7 @@ from tests.support.simulated_kubernetes import TOKEN, VERSION, SimulatedKubernet
 
 from lowwater.control.commands import SOURCE, Change, configure, remove, want
 from lowwater.control.desired_state import SourceSpec, to_json, wanted_fleet
-from lowwater.control.fold import ControlFold, next_word
+from lowwater.control.fold import ControlFold, next_command
 from lowwater.errors import ConfigError
 from lowwater.records.types import Wanted
 from lowwater.runtime.config import Settings
@@ -35,7 +35,7 @@ OPTIONS = KubeOptions("lowwater:1", secrets=("databases",), service_account="low
 def _wanted(*words: tuple[str, Change]) -> dict[ObjectId, Manifest]:
     fold = ControlFold()
     for name, change in words:
-        assert fold.apply(next_word(fold.get(SOURCE, name), SOURCE, name, change))
+        assert fold.apply(next_command(fold.get(SOURCE, name), SOURCE, name, change))
     fleet = wanted_fleet(Settings(**RAW), fold)
     return manifests(fleet.settings, plan(fleet, fold).values(), OPTIONS)
 

@@ -50,7 +50,7 @@ def test_without_progress_it_is_stalled_after_seconds_and_says_since_when_and_wh
     assert shown["stalled"]["why"] == "it does not return from: the commit of a Kafka transaction"
     assert shown["error"]["what"] == shown["stalled"]["why"]
     assert health.readiness()[0] is False
-    # nothing but the loop's own progress ends it: neither a tick nor another picture
+    # nothing but the loop's own progress ends it: neither a tick nor another overview
     health.tick()
     health.ready()
     health.show({"state": "running"})

@@ -9,13 +9,13 @@ import pytest
 
 from lowwater.control.commands import GROUP, SOURCE, Change, configure, exclude, remove, restart, want
 from lowwater.control.desired_state import SourceSpec, check_secrets, services_of, to_json, wanted_fleet
-from lowwater.control.fold import ControlFold, next_word
+from lowwater.control.fold import ControlFold, next_command
 from lowwater.errors import ConfigError
 from lowwater.records.types import Control, Exclusion, Status, Wanted
 from lowwater.runtime.config import Settings
 from lowwater.runtime.secrets import redacted
-from lowwater.status.fleet_status import fleet_picture
-from lowwater.status.reporter import StatusBoard
+from lowwater.status.fleet_status import describe_fleet
+from lowwater.status.reporter import Statuses
 
 RAW: dict[str, Any] = {
     "sources": {"rac": {"kind": "simulated_rac", "config": {"directory": "x"}}, "pg": {"kind": "postgres"}},
@@ -27,7 +27,7 @@ SPEC = SourceSpec(kind="mysql", group="bank", config={"host": "db"})
 def _said(*words: tuple[str, str, Change]) -> ControlFold:
     fold = ControlFold()
     for kind, name, change in words:
-        assert fold.apply(next_word(fold.get(kind, name), kind, name, change))
+        assert fold.apply(next_command(fold.get(kind, name), kind, name, change))
     return fold
 
 
@@ -87,25 +87,25 @@ def test_a_restart_is_another_token_and_a_word_keeps_the_rest() -> None:
     assert fold.get(SOURCE, "rac").control.restart == "one"
 
 
-# -- the picture -----------------------------------------------------------------------------------------
+# -- the overview -----------------------------------------------------------------------------------------
 
 NOW = 1_000_000_000
 
 
-def _picture(*statuses: Status, fold: ControlFold | None = None) -> dict[str, Any]:
-    board = StatusBoard()
+def _overview(*statuses: Status, fold: ControlFold | None = None) -> dict[str, Any]:
+    board = Statuses()
     for status in statuses:
         board.apply(status)
     known = fold or ControlFold()
-    return fleet_picture(wanted_fleet(Settings(**RAW), known), known, board, NOW)
+    return describe_fleet(wanted_fleet(Settings(**RAW), known), known, board, NOW)
 
 
 def test_a_service_that_is_silent_is_unreachable_unless_it_was_stopped() -> None:
     fresh = Status("extractor", "rac", "running", NOW - 1_000_000, '{"transactions": 5}')
     old = replace(fresh, name="pg", at_us=NOW - 60_000_000)
-    sources = _picture(fresh, old)["sources"]
+    sources = _overview(fresh, old)["sources"]
     assert {name: s["state"] for name, s in sources.items()} == {"rac": "running", "pg": "unreachable"}
-    stopped = _picture(fold=_said((SOURCE, "rac", want(Wanted.STOPPED, ""))))["sources"]
+    stopped = _overview(fold=_said((SOURCE, "rac", want(Wanted.STOPPED, ""))))["sources"]
     assert stopped["rac"]["state"] == "stopped"
 
 
@@ -114,15 +114,15 @@ def test_the_holder_is_shown_at_its_thread_and_an_exclusion_too() -> None:
     threads = '{"threads": {"1": {"mark": "5.*"}, "2": {"mark": "3.*"}}}'
     statuses = [Status("merger", "bank", "running", NOW, holder), Status("extractor", "rac", "running", NOW, threads)]
     fold = _said((GROUP, "bank", exclude(Exclusion("rac", 1, "gone"))))
-    picture = _picture(*statuses, fold=fold)
-    first, second = picture["sources"]["rac"]["threads"]
+    overview = _overview(*statuses, fold=fold)
+    first, second = overview["sources"]["rac"]["threads"]
     assert (first["is_excluded"], first["holds_seconds"]) == (True, None)
     assert (second["is_excluded"], second["holds_seconds"]) == (False, 9)
-    assert picture["groups"]["bank"]["gsn"] == 7
+    assert overview["groups"]["bank"]["gsn"] == 7
 
 
 def test_rates_are_taken_over_seconds_and_begin_anew_with_a_process() -> None:
-    board = StatusBoard()
+    board = Statuses()
     for second, count in enumerate((100, 200, 300, 10, 20)):
         board.apply(Status("extractor", "rac", "running", second * 1_000_000, f'{{"transactions": {count}}}'))
         if second == 2:
@@ -130,19 +130,19 @@ def test_rates_are_taken_over_seconds_and_begin_anew_with_a_process() -> None:
     assert _rate(board) == pytest.approx(10)
 
 
-def _rate(board: StatusBoard) -> float:
-    heard = board.get("extractor", "rac")
-    assert heard is not None
-    return heard.per_second
+def _rate(board: Statuses) -> float:
+    reported = board.get("extractor", "rac")
+    assert reported is not None
+    return reported.per_second
 
 
 def test_a_later_word_is_not_undone_by_one_that_comes_late() -> None:
-    board = StatusBoard()
+    board = Statuses()
     board.apply(Status("merger", "bank", "running", 2, "{}"))
     board.apply(Status("merger", "bank", "starting", 1, "{}"))
-    heard = board.get("merger", "bank")
-    assert heard is not None
-    assert heard.state == "running"
+    reported = board.get("merger", "bank")
+    assert reported is not None
+    assert reported.state == "running"
 
 
 def test_a_control_record_from_before_a_config_says_nothing_about_one() -> None:

@@ -64,7 +64,7 @@ export function addView(root, _rest, state) {
     leave() { isLeft = true; },
     draw() {
       show(root, h("h1", {}, "Add a source"), kinds(s, (kind) => { Object.assign(s, { kind, config: {}, checks: null, tables: null, problem: null, problems: {} }); draw(); }),
-        s.kind && naming(s, Object.keys(state.picture?.groups || {}), draw), s.kind && settings(s, set),
+        s.kind && naming(s, Object.keys(state.overview?.groups || {}), draw), s.kind && settings(s, set),
         s.kind && tablesCard(s, discover, set, draw), s.kind && finish(s, test, add));
     },
   };

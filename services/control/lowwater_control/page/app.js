@@ -17,7 +17,7 @@ const main = document.getElementById("main");
 const live = document.getElementById("live");
 
 /** Shared by the views: the last fleet status, and a short history of it for charts. */
-export const state = { picture: null, history: [] };
+export const state = { overview: null, history: [] };
 let view = null;
 
 function route() {
@@ -34,7 +34,7 @@ function route() {
 function onEvent(name, data) {
   if (name === "problem") return setLive("off", data.detail);
   setLive("on");
-  state.picture = data;
+  state.overview = data;
   state.history.push(data);
   if (state.history.length > 45) state.history.shift();
   view?.draw();

@@ -6,17 +6,17 @@ import { bytes, count, errorNote, pill, seconds, short, sparkline } from "./form
 export function fleetView(root, _rest, state) {
   return {
     draw() {
-      const picture = state.picture;
-      if (!picture) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet status …"));
-      const groups = Object.values(picture.groups);
-      const free = Object.values(picture.sources).filter((s) => !s.group);
+      const overview = state.overview;
+      if (!overview) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet status …"));
+      const groups = Object.values(overview.groups);
+      const free = Object.values(overview.sources).filter((s) => !s.group);
       show(root,
-        h("div", { class: "head" }, h("h1", { class: "grow" }, "Fleet"), summary(picture)),
-        groups.map((group) => flow(group, picture, state.history)),
+        h("div", { class: "head" }, h("h1", { class: "grow" }, "Fleet"), summary(overview)),
+        groups.map((group) => flow(group, overview, state.history)),
         free.length > 0 && h("section", { class: "card" }, h("h2", {}, "Without a group"),
           h("div", { class: "cards" }, free.map((s) => sourceCard(s, state.history)))),
         groups.length + free.length === 0 && empty(),
-        Object.entries(picture.runners).map(([name, runner]) => processes(name, runner)));
+        Object.entries(overview.runners).map(([name, runner]) => processes(name, runner)));
       root.querySelectorAll(".flow").forEach(connect);
     },
   };
@@ -28,9 +28,9 @@ function empty() {
     h("p", {}, h("a", { href: "#/add" }, "Add a source")));
 }
 
-function summary(picture) {
-  const sources = Object.values(picture.sources);
-  const groups = Object.values(picture.groups);
+function summary(overview) {
+  const sources = Object.values(overview.sources);
+  const groups = Object.values(overview.groups);
   const sum = (of) => groups.reduce((total, group) => total + of(group), 0);
   const running = sources.filter((s) => s.state === "running").length;
   return h("dl", { class: "figures" },
@@ -52,8 +52,8 @@ function processes(name, runner) {
         h("td", { class: "num" }, count(p.restarts)), h("td", { class: "num" }, p.pid ?? "—"), h("td", { class: "mono faint" }, p.log)))))));
 }
 
-function flow(group, picture, history) {
-  const sources = group.sources.map((name) => picture.sources[name]).filter(Boolean);
+function flow(group, overview, history) {
+  const sources = group.sources.map((name) => overview.sources[name]).filter(Boolean);
   return h("section", { class: "card", "data-key": `group-${group.name}`, "aria-label": `Group ${group.name}` },
     h("div", { class: "head", style: "margin-bottom:1rem" }, h("h2", { style: "margin:0" }, group.name), pill(group.state),
       group.wanted !== "running" && h("span", { class: "faint" }, `desired: ${group.wanted}`),

@@ -57,10 +57,10 @@ export function lakeView(root, rest, state) {
   const view = {
     leave() { isLeft = true; },
     draw() {
-      if (!state.picture) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet status …"));
-      const { names, name } = chosen(state.picture, rest, (group) => group.landing);
+      if (!state.overview) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet status …"));
+      const { names, name } = chosen(state.overview, rest, (group) => group.landing);
       if (!name) return show(root, h("h1", {}, "Lake"), h("p", { class: "quiet" }, "No group has a lake: set its lake.uri."));
-      const landing = state.picture.groups[name].landing;
+      const landing = state.overview.groups[name].landing;
       if (landing.n !== seen) load(name, landing.n);
       show(root,
         h("div", { class: "head" }, h("div", { class: "grow row" }, h("h1", {}, "Lake"), pill(landing.state)), tabs("lake", names, name),

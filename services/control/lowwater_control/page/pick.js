@@ -2,8 +2,8 @@
 
 import { h } from "./dom.js";
 
-export function chosen(picture, rest, isFit = () => true) {
-  const names = Object.keys(picture.groups).filter((name) => isFit(picture.groups[name]));
+export function chosen(overview, rest, isFit = () => true) {
+  const names = Object.keys(overview.groups).filter((name) => isFit(overview.groups[name]));
   return { names, name: names.includes(rest[0]) ? rest[0] : names[0] };
 }
 

@@ -78,10 +78,10 @@ export function sourceView(root, [name], state) {
   const view = {
     leave() { isLeft = true; },
     draw() {
-      const source = state.picture?.sources[name];
+      const source = state.overview?.sources[name];
       if (!source) {
-        return show(root, h("p", { class: "quiet pad" }, state.picture ? `There is no source ${name}. ` : "Waiting for the fleet status …",
-          state.picture && h("a", { href: "#/" }, "Fleet")));
+        return show(root, h("p", { class: "quiet pad" }, state.overview ? `There is no source ${name}. ` : "Waiting for the fleet status …",
+          state.overview && h("a", { href: "#/" }, "Fleet")));
       }
       show(root, head(source, act, drop), errorNote(source.error), figures(source),
         lanes(source, state.history, thread),

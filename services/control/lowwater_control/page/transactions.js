@@ -45,20 +45,20 @@ export function transactionsView(root, rest, state) {
   const view = {
     leave() { isLeft = true; },
     draw() {
-      if (!state.picture) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet status …"));
-      const { names, name } = chosen(state.picture, rest);
+      if (!state.overview) return show(root, h("p", { class: "quiet pad" }, "Waiting for the fleet status …"));
+      const { names, name } = chosen(state.overview, rest);
       if (!name) return show(root, h("h1", {}, "Transactions"), h("p", { class: "quiet" }, "There is no group yet."));
-      const group = state.picture.groups[name];
+      const group = state.overview.groups[name];
       if ((heads === null && !problem) || (group.gsn !== seenGsn && !opened)) load(name, group.gsn);
       show(root, h("div", { class: "head" }, h("h1", { class: "grow" }, "Transactions"), tabs("transactions", names, name)),
-        waiting(group, state.picture), errorNote(problem && { what: problem.message, hint: problem.hint }),
+        waiting(group, state.overview), errorNote(problem && { what: problem.message, hint: problem.hint }),
         released(heads, opened, (gsn) => open(name, gsn)));
     },
   };
   return view;
 }
 
-function waiting(group, picture) {
+function waiting(group, overview) {
   const held = group.holder;
   return h("section", { class: "card" }, h("h2", {}, "Waiting"),
     held
@@ -69,7 +69,7 @@ function waiting(group, picture) {
       h("tbody", {}, group.sources.map((name) => {
         const first = group.first_waiting[name];
         return h("tr", {}, h("td", {}, h("a", { href: `#/sources/${encodeURIComponent(name)}` }, name)),
-          h("td", { class: "num" }, count(picture.sources[name]?.waiting)),
+          h("td", { class: "num" }, count(overview.sources[name]?.waiting)),
           h("td", { class: "mono" }, first ? `${first.txid} at ${first.order}` : "—"), h("td", {}, first ? clock(first.commit_ts_us) : ""),
           h("td", { class: "mono" }, group.watermarks[name] || "none"));
       })))));

@@ -8,11 +8,11 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from lowwater.control import commands as words
+from lowwater.control import commands
 from lowwater.control.commands import SOURCE
 from lowwater.records.types import CopyRequest, TableCopy
 from lowwater_control import models
-from lowwater_control.dependencies import Parts, ReasonQuery, UseCaller, UseParts, known_source, say
+from lowwater_control.dependencies import Parts, ReasonQuery, UseCaller, UseParts, known_source, send
 from lowwater_control.problems import ConflictError, UnknownError, responses
 from lowwater_control.source_specs import check_kind, config_errors, refuse
 from lowwater_control.stores.positions import read_position
@@ -42,23 +42,28 @@ def shown_copies(
             table=copy.table, state=_state(copy, bool(at)), copy_id=copy.copy, request=copy.request, chunks=copy.chunks,
             chunks_done=done, waiting=at.get("waiting", ""), **figures,
         )  # fmt: skip
-    for word in requests:
-        answered = found.get(word.table)
-        if not word.is_cancel and (answered is None or answered.request != word.request):
-            found[word.table] = models.Copy(
-                table=word.table, state="requested", copy_id="", request=word.request, chunks=0, reason=word.reason
+    for request in requests:
+        answered = found.get(request.table)
+        if not request.is_cancel and (answered is None or answered.request != request.request):
+            found[request.table] = models.Copy(
+                table=request.table,
+                state="requested",
+                copy_id="",
+                request=request.request,
+                chunks=0,
+                reason=request.reason,
             )
     return sorted(found.values(), key=lambda c: c.table)
 
 
 def _copies(parts: Parts, name: str) -> list[models.Copy]:
-    fleet = parts.board.fleet()
+    fleet = parts.control.fleet()
     known_source(fleet, name)
-    _, copies = read_position(parts.board.settings.kafka, parts.board.codec, name)
+    _, copies = read_position(parts.control.settings.kafka, parts.control.codec, name)
     group = fleet.group_of(name) or ""
-    heard = parts.board.look(lambda _fleet, _fold, board: board.get("spark", group))
-    tables = (heard.shown.get("copies") or {}).get("tables", []) if heard else []
-    requests = parts.board.state(SOURCE, name).control.copies
+    reported = parts.control.look(lambda _fleet, _fold, statuses: statuses.get("spark", group))
+    tables = (reported.shown.get("copies") or {}).get("tables", []) if reported else []
+    requests = parts.control.state(SOURCE, name).control.copies
     return shown_copies(copies, requests, {table["copy"]: table for table in tables})
 
 
@@ -71,12 +76,12 @@ def list_copies(name: str, parts: UseParts) -> list[models.Copy]:
 @router.post("/sources/{name}/copies", status_code=202, tags=["copies"], responses=responses(404, 409))
 def start_copy(name: str, new: models.NewCopy, parts: UseParts, caller: UseCaller) -> models.Accepted:
     """Copy a table again while changes are captured. The new copy replaces the old one once it is complete."""
-    fleet = parts.board.fleet()
+    fleet = parts.control.fleet()
     known_source(fleet, name)
     group = fleet.group_of(name)
     if group is None or fleet.groups[group].lake is None:
         raise ConflictError(f"{name} is not in a group with a lake: copies need a lake", source=name)
-    return say(parts, caller, SOURCE, name, words.copy(CopyRequest(new.table, uuid.uuid4().hex[:12], new.reason)))
+    return send(parts, caller, SOURCE, name, commands.copy(CopyRequest(new.table, uuid.uuid4().hex[:12], new.reason)))
 
 
 @router.delete("/sources/{name}/copies/{table}", status_code=202, tags=["copies"], responses=responses(404, 409))
@@ -87,8 +92,8 @@ def cancel_copy(name: str, table: str, parts: UseParts, caller: UseCaller, reaso
         raise UnknownError(f"{name} has no copy of {table!r}", source=name, hint="GET …/copies lists them")
     if copy.state in ("readable", "cancelled"):
         raise ConflictError(f"the copy of {table} is already {copy.state}", source=name)
-    word = CopyRequest(table, uuid.uuid4().hex[:12], reason, is_cancel=True)
-    return say(parts, caller, SOURCE, name, words.copy(word))
+    request = CopyRequest(table, uuid.uuid4().hex[:12], reason, is_cancel=True)
+    return send(parts, caller, SOURCE, name, commands.copy(request))
 
 
 # -- the database ----------------------------------------------------------------------------------------
@@ -106,7 +111,7 @@ def _checks(found: dict[str, Any]) -> models.Checks:
 @router.post("/sources/{name}/validate", tags=["sources"], responses=responses(404, 424))
 def validate_source(name: str, parts: UseParts) -> models.Checks:
     """Check the database for everything that capture needs; each failed check has a fix."""
-    fleet = parts.board.fleet()
+    fleet = parts.control.fleet()
     known_source(fleet, name)
     spec = fleet.sources[name]
     return _checks(_ask(parts, "check", name, spec.kind, spec.config))
@@ -115,7 +120,7 @@ def validate_source(name: str, parts: UseParts) -> models.Checks:
 @router.get("/sources/{name}/tables", tags=["sources"], responses=responses(404, 424))
 def source_tables(name: str, parts: UseParts) -> list[models.Table]:
     """The captured tables, as they currently are in the database."""
-    fleet = parts.board.fleet()
+    fleet = parts.control.fleet()
     known_source(fleet, name)
     spec = fleet.sources[name]
     return [models.Table(**table) for table in _ask(parts, "tables", name, spec.kind, spec.config)["tables"]]

@@ -30,9 +30,9 @@ def about() -> dict[str, str]:
 
 
 @router.get("/fleet", responses=responses())
-def fleet(parts: UseParts) -> models.FleetPicture:
+def fleet(parts: UseParts) -> models.FleetOverview:
     """The current and the desired state of all sources and groups."""
-    return models.FleetPicture(**parts.board.picture())
+    return models.FleetOverview(**parts.control.overview())
 
 
 @router.get(
@@ -51,7 +51,7 @@ async def _events(parts: Parts) -> AsyncIterator[ServerSentEvent]:
     while True:
         number += 1
         try:
-            name, data = "fleet", await run_in_threadpool(parts.board.picture)
+            name, data = "fleet", await run_in_threadpool(parts.control.overview)
         except LowwaterError as error:
             name, data = "problem", of_error(error)
         yield _event(number, name, data)

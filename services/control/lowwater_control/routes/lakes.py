@@ -46,7 +46,7 @@ class Lakes:
 
 
 def _lake(parts: Parts, name: str) -> Lake:
-    fleet = parts.board.fleet()
+    fleet = parts.control.fleet()
     known_group(fleet, name)
     config = fleet.groups[name].lake
     if config is None:

@@ -12,14 +12,14 @@ import structlog
 from lowwater.control.commands import Change
 from lowwater.control.desired_state import WantedFleet, wanted_fleet
 from lowwater.control.fleet_reader import FleetReader
-from lowwater.control.fold import ControlFold, ControlState, commit_word, conflict, next_word
+from lowwater.control.fold import ControlFold, ControlState, commit_command, conflict, next_command
 from lowwater.errors import LowwaterError
 from lowwater.records.codec import RecordCodec
 from lowwater.runtime.config import Settings
 from lowwater.runtime.failpoints import fail_point
 from lowwater.runtime.times import now_us
-from lowwater.status.fleet_status import fleet_picture
-from lowwater.status.reporter import StatusBoard
+from lowwater.status.fleet_status import describe_fleet
+from lowwater.status.reporter import Statuses
 from lowwater_control.problems import BusyError
 
 POLL_SECONDS = 0.2
@@ -31,7 +31,7 @@ T = TypeVar("T")
 _log = structlog.get_logger()
 
 
-class Board:
+class ControlStore:
     def __init__(self, settings: Settings, codec: RecordCodec) -> None:
         self.settings = settings
         self.codec = codec
@@ -42,7 +42,7 @@ class Board:
         self._error: LowwaterError | None = None
         self._fleet: WantedFleet | None = None
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name="board", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="control-store", daemon=True)
 
     # -- following ---------------------------------------------------------------------------------------
 
@@ -83,14 +83,14 @@ class Board:
 
     # -- reading -----------------------------------------------------------------------------------------
 
-    def look(self, at: Callable[[WantedFleet, ControlFold, StatusBoard], T]) -> T:
+    def look(self, at: Callable[[WantedFleet, ControlFold, Statuses], T]) -> T:
         """The result of `at` on a consistent state. Raises BusyError while Kafka does not answer."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._reader is not None or self._error is not None, 20):
                 raise BusyError("Kafka has not answered yet", hint="retry in a moment")
             if self._reader is None or self._fleet is None:
                 raise self._error or BusyError("Kafka does not answer")
-            return at(self._fleet, self._reader.fold, self._reader.board)
+            return at(self._fleet, self._reader.fold, self._reader.statuses)
 
     def fleet(self) -> WantedFleet:
         return self.look(lambda fleet, _fold, _board: fleet)
@@ -98,8 +98,8 @@ class Board:
     def state(self, kind: str, name: str) -> ControlState:
         return self.look(lambda _fleet, fold, _board: fold.get(kind, name))
 
-    def picture(self) -> dict[str, Any]:
-        return self.look(lambda fleet, fold, board: fleet_picture(fleet, fold, board, now_us()))
+    def overview(self) -> dict[str, Any]:
+        return self.look(lambda fleet, fold, statuses: describe_fleet(fleet, fold, statuses, now_us()))
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -115,13 +115,13 @@ class Board:
             last = self.state(kind, name)
             if check is not None:
                 check(self.fleet(), last)
-            word = next_word(last, kind, name, change)
+            command = next_command(last, kind, name, change)
             fail_point("control.before_write")
-            offset = commit_word(self.settings.kafka, self.codec.key(name), self.codec.encode(word))
+            offset = commit_command(self.settings.kafka, self.codec.key(name), self.codec.encode(command))
             fail_point("control.written")
             if not self._outcome(offset):
                 raise conflict(kind, name)
-            return ControlState(last.version + 1, word)
+            return ControlState(last.version + 1, command)
 
     def _outcome(self, offset: int) -> bool:
         with self._changed:

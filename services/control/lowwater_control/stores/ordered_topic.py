@@ -31,7 +31,7 @@ WINDOW = 500
 WINDOW_MAX = 200_000
 
 
-def read_progress(kafka: KafkaConfig, codec: RecordCodec, group: str) -> list[dict[str, Any]]:
+def applied_commands(kafka: KafkaConfig, codec: RecordCodec, group: str) -> list[dict[str, Any]]:
     """The operator commands that a group's merger has applied, newest first."""
     try:
         messages, _ = read_to_end(kafka, topics.progress(group))
@@ -42,10 +42,10 @@ def read_progress(kafka: KafkaConfig, codec: RecordCodec, group: str) -> list[di
     progress = codec.decode(messages[-1].value() or b"", Progress)
     return [
         {
-            "gsn": word.gsn, "word": word.word, "source": word.source, "thread": word.thread, "txid": word.txid,
-            "reason": word.reason, "at_us": word.at_us,
+            "gsn": one.gsn, "command": one.word, "source": one.source, "thread": one.thread, "txid": one.txid,
+            "reason": one.reason, "at_us": one.at_us,
         }
-        for word in reversed(progress.words)
+        for one in reversed(progress.words)
     ]  # fmt: skip
 
 

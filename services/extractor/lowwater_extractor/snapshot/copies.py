@@ -137,14 +137,14 @@ class Copies:
 
     def request(self, requests: Iterable[CopyRequest]) -> None:
         """Handle the requests of an operator or of a new lake; each request is handled once."""
-        for word in self._by_table(requests):
-            copy = self.copies.get(word.table)
-            if word.request in self._refused or (copy is not None and copy.request == word.request):
+        for request in self._by_table(requests):
+            copy = self.copies.get(request.table)
+            if request.request in self._refused or (copy is not None and copy.request == request.request):
                 continue
-            if word.is_cancel:
-                self._cancel(word, copy)
-            elif self._wanted.get(word.table) != word.request:
-                self._want(word.table, word.reason, word.request, is_stale=False)
+            if request.is_cancel:
+                self._cancel(request, copy)
+            elif self._wanted.get(request.table) != request.request:
+                self._want(request.table, request.reason, request.request, is_stale=False)
 
     def _by_table(self, requests: Iterable[CopyRequest]) -> list[CopyRequest]:
         """Expand a request for all tables to one per table that has no request of its own.
@@ -152,26 +152,26 @@ class Copies:
         The tables are listed only once per request.
         """
         found = list(requests)
-        own = {word.table for word in found}
-        for word in [word for word in found if word.table == ALL_TABLES]:
-            if word.request not in self._all_tables:
-                self._all_tables[word.request] = [table.full_name for table in self._source.tables_to_copy()]
-            found += (replace(word, table=name) for name in self._all_tables[word.request] if name not in own)
-        return [word for word in found if word.table != ALL_TABLES]
+        own = {request.table for request in found}
+        for request in [request for request in found if request.table == ALL_TABLES]:
+            if request.request not in self._all_tables:
+                self._all_tables[request.request] = [table.full_name for table in self._source.tables_to_copy()]
+            found += (replace(request, table=name) for name in self._all_tables[request.request] if name not in own)
+        return [request for request in found if request.table != ALL_TABLES]
 
-    def _cancel(self, word: CopyRequest, copy: TableCopy | None) -> None:
+    def _cancel(self, request: CopyRequest, copy: TableCopy | None) -> None:
         """An earlier readable copy remains readable; a table without one is copied only on another request."""
-        _log.info("copy cancelled", source=self._name, table=word.table, why=word.reason)
-        self._wanted.pop(word.table, None)
+        _log.info("copy cancelled", source=self._name, table=request.table, why=request.reason)
+        self._wanted.pop(request.table, None)
         if copy is None:
             copy = TableCopy(
-                word.table, "", 0, 0, ORDER_MIN, ORDER_MIN, is_copied=False, is_cancelled=True,
+                request.table, "", 0, 0, ORDER_MIN, ORDER_MIN, is_copied=False, is_cancelled=True,
                 generation=self._generation,
             )  # fmt: skip
         elif not copy.is_copied and not copy.is_cancelled:
             self._cancelled.append(copy)
             copy = replace(copy, is_cancelled=True)
-        self.copies[word.table] = replace(copy, request=word.request)
+        self.copies[request.table] = replace(copy, request=request.request)
         self.is_changed = True
 
     def look_at_versions(self, seen: Mapping[str, TableSchema], at: Order) -> None:

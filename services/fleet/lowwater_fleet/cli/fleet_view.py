@@ -14,7 +14,7 @@ from lowwater.kafka.admin import Admin
 from lowwater.records.schemas import open_store
 from lowwater.runtime.config import Settings
 from lowwater.runtime.times import now_us
-from lowwater.status.fleet_status import fleet_picture
+from lowwater.status.fleet_status import describe_fleet
 
 #: time to read the recent records of the status topic, to which services write once a second
 CATCH_UP_SECONDS = 0.6
@@ -43,8 +43,8 @@ class FleetView:
     def fleet(self) -> WantedFleet:
         return wanted_fleet(self.settings, self._reader.fold)
 
-    def picture(self) -> dict[str, Any]:
-        return fleet_picture(self.fleet, self._reader.fold, self._reader.board, now_us())
+    def overview(self) -> dict[str, Any]:
+        return describe_fleet(self.fleet, self._reader.fold, self._reader.statuses, now_us())
 
     def close(self) -> None:
         self._reader.close()
@@ -62,10 +62,10 @@ def viewing(settings: Settings) -> Iterator[FleetView]:
 _BAD = ("failed", "stalled", "unreachable")
 
 
-def problems(picture: dict[str, Any]) -> list[str]:
+def problems(overview: dict[str, Any]) -> list[str]:
     """Messages about everything that failed, stalled or is unreachable."""
-    parts = [(f"source {s['name']}", s) for s in picture["sources"].values()]
-    for group in picture["groups"].values():
+    parts = [(f"source {s['name']}", s) for s in overview["sources"].values()]
+    for group in overview["groups"].values():
         parts.append((f"group {group['name']}", group))
         if group["landing"]:
             parts.append((f"the landing of {group['name']}", group["landing"]))

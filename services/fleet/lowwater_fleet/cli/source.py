@@ -32,7 +32,7 @@ app = source_app
 def list_sources(config_file: ConfigOption = None, as_json: AsJson = False) -> None:
     """List all sources with their state."""
     with viewing(load(config_file)) as view:
-        sources = list(view.picture()["sources"].values())
+        sources = list(view.overview()["sources"].values())
     rows = [{name: s[name] for name in ("name", "kind", "group", "state", "wanted")} for s in sources]
     if as_json:
         say_json(rows)
@@ -43,21 +43,21 @@ def list_sources(config_file: ConfigOption = None, as_json: AsJson = False) -> N
     show(table)
 
 
-def _picture(settings: Settings, kind: str, name: str) -> dict[str, Any]:
+def _overview(settings: Settings, kind: str, name: str) -> dict[str, Any]:
     with viewing(settings) as view:
         known(view.fleet, kind, name)
-        return view.picture()
+        return view.overview()
 
 
 @source_app.command("status")
 def source_status(name: str, config_file: ConfigOption = None, as_json: AsJson = False) -> None:
     """Status of one source: threads, marks, error. The exit code is 1 if it has an error."""
-    picture = _picture(load(config_file), SOURCE, name)
-    source = picture["sources"][name]
+    overview = _overview(load(config_file), SOURCE, name)
+    source = overview["sources"][name]
     if as_json:
         say_json(source)
     else:
-        show(draw({**picture, "sources": {name: source}, "groups": {}}))
+        show(draw({**overview, "sources": {name: source}, "groups": {}}))
     if source["error"] is not None:
         raise typer.Exit(EXIT_BAD)
 
@@ -65,13 +65,13 @@ def source_status(name: str, config_file: ConfigOption = None, as_json: AsJson =
 @group_app.command("status")
 def group_status(group: str, config_file: ConfigOption = None, as_json: AsJson = False) -> None:
     """Status of one group: watermark, the thread that holds it and for how long, waiting transactions."""
-    picture = _picture(load(config_file), words.GROUP, group)
-    found = picture["groups"][group]
+    overview = _overview(load(config_file), words.GROUP, group)
+    found = overview["groups"][group]
     if as_json:
         say_json(found)
         return
-    sources = {name: source for name, source in picture["sources"].items() if source["group"] == group}
-    show(draw({**picture, "sources": sources, "groups": {group: found}}))
+    sources = {name: source for name, source in overview["sources"].items() if source["group"] == group}
+    show(draw({**overview, "sources": sources, "groups": {group: found}}))
     if found["holder"]:
         out.print(f"held: {found['holder']['why']}", style="yellow", markup=False)
 
@@ -80,7 +80,7 @@ def group_status(group: str, config_file: ConfigOption = None, as_json: AsJson =
 def list_groups(config_file: ConfigOption = None, as_json: AsJson = False) -> None:
     """List all groups with their state and last gsn."""
     with viewing(load(config_file)) as view:
-        groups = list(view.picture()["groups"].values())
+        groups = list(view.overview()["groups"].values())
     rows = [{name: g[name] for name in ("name", "sources", "state", "wanted", "gsn", "waiting")} for g in groups]
     if as_json:
         say_json(rows)

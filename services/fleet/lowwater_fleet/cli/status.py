@@ -28,12 +28,12 @@ _STYLES = {
 def status(config_file: ConfigOption = None, as_json: AsJson = False) -> None:
     """The current and desired state of all sources and groups. The exit code is 1 if something is wrong."""
     with viewing(load(config_file)) as view:
-        picture = view.picture()
-    wrong = problems(picture)
+        overview = view.overview()
+    wrong = problems(overview)
     if as_json:
-        say_json(picture)
+        say_json(overview)
     else:
-        show(draw(picture))
+        show(draw(overview))
         for line in wrong:
             out.print(line, style="red", markup=False)
     if wrong:
@@ -54,13 +54,13 @@ def top(
             live.start()
         try:
             while True:
-                picture = view.picture()
+                overview = view.overview()
                 if as_json:
-                    typer.echo(json.dumps(picture, separators=(",", ":"), default=str))
+                    typer.echo(json.dumps(overview, separators=(",", ":"), default=str))
                 elif live is None:
-                    show(draw(picture))
+                    show(draw(overview))
                 else:
-                    live.update(draw(picture), refresh=True)
+                    live.update(draw(overview), refresh=True)
                 shown += 1
                 if shown == count:
                     return
@@ -70,8 +70,8 @@ def top(
                 live.stop()
 
 
-def draw(picture: dict[str, Any]) -> Group:
-    return Group(_sources(picture), _groups(picture))
+def draw(overview: dict[str, Any]) -> Group:
+    return Group(_sources(overview), _groups(overview))
 
 
 def _state(state: str, wanted: str) -> Text:
@@ -79,9 +79,9 @@ def _state(state: str, wanted: str) -> Text:
     return Text(text, style=_STYLES.get(state, "dim"))
 
 
-def _sources(picture: dict[str, Any]) -> Table:
+def _sources(overview: dict[str, Any]) -> Table:
     table = Table("source", "kind", "group", "state", "thread", "published", "mark", "tx/s", "")
-    for source in picture["sources"].values():
+    for source in overview["sources"].values():
         head = [source["name"], source["kind"], source["group"] or "", _state(source["state"], source["wanted"])]
         rate = f"{source['per_second']:,.0f}"
         for number, thread in enumerate(source["threads"] or [{}]):
@@ -105,9 +105,9 @@ def _said(source: dict[str, Any], thread: dict[str, Any]) -> Text:
     return Text("")
 
 
-def _groups(picture: dict[str, Any]) -> Table:
+def _groups(overview: dict[str, Any]) -> Table:
     table = Table("group", "state", "gsn", "released/s", "waiting", "lag", "landed", "behind", "rows/s", "")
-    for group in picture["groups"].values():
+    for group in overview["groups"].values():
         landing = group["landing"] or {}
         gsn, rows = landing.get("gsn", 0), landing.get("rows_per_second", 0)
         landed = [f"{gsn:,}", f"{max(0, group['gsn'] - gsn):,}", f"{rows:,}"]
