@@ -167,6 +167,36 @@ def test_name_that_a_table_got_and_lost_between_two_polls_is_stale(
         reading.drain()
 
 
+def test_table_that_is_dropped_under_the_name_of_another_between_two_polls_is_stale(new_file: NewFile) -> None:
+    file = new_file()
+    file.do(T, "CREATE TABLE other (id INTEGER PRIMARY KEY, n INT)", "CREATE TABLE more (id INTEGER PRIMARY KEY)")
+    with captured(file, audit_seconds=0) as reading:
+        file.do("INSERT INTO t VALUES (1, 'x')", "INSERT INTO other VALUES (1, 1)")
+        reading.drain()
+        file.do("ALTER TABLE t RENAME TO x", "ALTER TABLE other RENAME TO t", "ALTER TABLE x RENAME TO other")
+        file.do("INSERT INTO more VALUES (1)", "DROP TABLE t")
+        polled = reading.poll()
+        assert polled.transactions
+        assert {"main.t", "main.other"} <= set(polled.stale)
+        reading.drain()
+
+
+def test_logged_changes_of_a_schema_make_no_table_stale(new_file: NewFile) -> None:
+    file = new_file()
+    file.do(
+        T, "CREATE TABLE other (id INTEGER PRIMARY KEY, n INT, m INT)", "CREATE TABLE gone (id INTEGER PRIMARY KEY)"
+    )
+    with captured(file, audit_seconds=0) as reading:
+        reading.drain()
+        file.do("ALTER TABLE t ADD COLUMN b TEXT", "INSERT INTO t VALUES (1, 'x', 'y')")
+        file.do("ALTER TABLE other DROP COLUMN m", "CREATE TABLE new (id INTEGER PRIMARY KEY)", "DROP TABLE gone")
+        file.do("ALTER TABLE t ADD COLUMN c TEXT", "DROP TABLE new", "INSERT INTO other VALUES (1, 1)")
+        polled = reading.poll()
+        assert polled.transactions
+        assert not polled.stale
+        reading.drain()
+
+
 def test_what_others_do_to_a_schema_while_nobody_looks_is_found_at_the_start(new_file: NewFile) -> None:
     file = new_file()
     file.do(T)

@@ -9,7 +9,9 @@ _KNOWN = {"t": "t (id, a)", "u": "u (id)"}
 
 
 def test_nothing_is_unlogged_if_the_log_leads_to_what_the_database_has() -> None:
-    ahead = [(("t", "t (id, a)"), ("t", "t (id, a, b)")), (None, ("new", "new (id)")), (("u", "u (id)"), None)]
+    ahead = [
+        (("t", "t (id, a)", 2), ("t", "t (id, a, b)", 2)), (None, ("new", "new (id)", 9)), (("u", "u (id)", 3), None)
+    ]  # fmt: skip
     now = {"t": "t (id, a, b)", "new": "new (id)"}
     assert unlogged_changes((_KNOWN, _PLACES), ahead, (now, {"t": (1, 2), "new": (2, 9)})) == set()
 
@@ -17,7 +19,7 @@ def test_nothing_is_unlogged_if_the_log_leads_to_what_the_database_has() -> None
 def test_a_renamed_column_is_unlogged_also_behind_a_logged_change() -> None:
     now = {"t": "t (id, c, b)", "u": "u (id)"}
     assert unlogged_changes((_KNOWN, _PLACES), [], ({**_KNOWN, "t": "t (id, c)"}, _PLACES)) == {"t"}
-    ahead = [(("t", "t (id, a)"), ("t", "t (id, a, b)"))]
+    ahead = [(("t", "t (id, a)", 2), ("t", "t (id, a, b)", 2))]
     assert unlogged_changes((_KNOWN, _PLACES), ahead, (now, _PLACES)) == {"t"}
 
 
@@ -32,10 +34,18 @@ def test_tables_that_have_swapped_names_are_unlogged_where_their_texts_are_the_s
 
 
 def test_a_table_that_the_log_makes_again_may_lie_elsewhere() -> None:
-    ahead = [(("t", "t (id, a)"), None), (None, ("t", "t (id, a)"))]
+    ahead = [(("t", "t (id, a)", 2), None), (None, ("t", "t (id, a)", 8))]
     assert unlogged_changes((_KNOWN, _PLACES), ahead, (_KNOWN, {"t": (7, 8), "u": (2, 3)})) == set()
 
 
 def test_name_that_is_only_dropped_in_the_log_was_given_without_it() -> None:
     now = {"u": "u (id)"}
-    assert unlogged_changes((_KNOWN, _PLACES), [(("v", "v (id, a)"), None)], (now, {"u": (2, 3)})) == {"t", "v"}
+    assert unlogged_changes((_KNOWN, _PLACES), [(("v", "v (id, a)", 2), None)], (now, {"u": (2, 3)})) == {"t", "v"}
+
+
+def test_table_that_is_dropped_under_the_name_of_another_is_unlogged() -> None:
+    """Its statement differs from that of the known table, or only its root page does."""
+    now = {"u": "u (id, a)"}
+    assert unlogged_changes((_KNOWN, _PLACES), [(("t", "t (id)", 3), None)], (now, {"u": (1, 2)})) == {"t", "u"}
+    alike = {"t": "(id)", "u": "(id)"}
+    assert unlogged_changes((alike, _PLACES), [(("t", "(id)", 3), None)], ({"u": "(id)"}, {"u": (1, 2)})) == {"t", "u"}

@@ -35,6 +35,7 @@ from lowwater_extractor.sources.turso.relations import (
     MakeBody,
 )
 from lowwater_extractor.sources.turso.schema.schema_rows import schema_line, table_of
+from lowwater_extractor.sources.turso.schema.unlogged import is_another
 from lowwater_extractor.sources.turso.tables import SCHEMA, Place, Tables, missing_table
 from lowwater_extractor.sources.turso.wire.record import pieces, updated
 from lowwater_extractor.sources.turso.wire.rows import WidthError
@@ -282,9 +283,9 @@ class Assembler:
             # for ALTER TABLE, the column of the CREATE statement contains the ALTER statement
             _log.info("schema", source=self._source, change_id=change_id, said=list(updated(updates).values()))
         old, new = (table_of(values) for values in (was, now))
-        if old is not None and self._tables.text(old[0]) is None:
-            # its rows were never read under this name
-            self._tables.mark_stale(old[0], change_id, "a table got its name without a change in the log")
+        if old is not None and is_another(self._tables.text(old[0]), self._tables.page(old[0]), *old[1:]):
+            # its rows were never read under this name, or with these columns
+            self._tables.mark_stale(old[0], change_id, "it was altered, or a table got its name, without the log")
         if old is not None and (new is None or new[0] != old[0]):
             self._drop(old[0], change_id, time)
         if new is not None:

@@ -137,6 +137,11 @@ class Tables:
     def text(self, name: str) -> str | None:
         return self._texts.get(name)
 
+    def page(self, name: str) -> int | None:
+        """Return the root page of a table, if it is known."""
+        place = self._places.get(name)
+        return None if place is None else place[1]
+
     def since(self, name: str) -> int:
         """Return the change id from which on the table's text is valid."""
         history = self._histories.get(name)

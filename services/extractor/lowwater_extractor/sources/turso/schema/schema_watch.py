@@ -103,5 +103,4 @@ class SchemaWatch:
 
 
 def _line(record: bytes | None) -> Line | None:
-    found = None if record is None else table_of(schema_line(record))
-    return None if found is None else found[:2]
+    return None if record is None else table_of(schema_line(record))

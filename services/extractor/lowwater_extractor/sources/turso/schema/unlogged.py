@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-#: name and CREATE statement of a table in a row of `sqlite_schema` in the log
-Line = tuple[str, str]
+#: name, CREATE statement and root page of a table in a row of `sqlite_schema` in the log
+Line = tuple[str, str, int]
 
 
 def unlogged_changes(
@@ -20,18 +20,28 @@ def unlogged_changes(
     the log does not name it.
     """
     expected = dict(known[0])
+    pages = {name: page for name, (_, page) in known[1].items()}
     named: set[str] = set()
-    # tables that are in the log only because they were altered or dropped later
+    # tables that were altered or dropped in the log, and had got their names or columns without it
     unknown: set[str] = set()
     for was, then in ahead:
         if was is not None:
-            if expected.pop(was[0], None) is None:
-                unknown.add(was[0])
-            named.add(was[0])
+            name, text, page = was
+            if is_another(expected.pop(name, None), pages.pop(name, None), text, page):
+                unknown.add(name)
+            named.add(name)
         if then is not None:
-            expected[then[0]] = then[1]
-            named.add(then[0])
+            name, expected[name], pages[name] = then
+            named.add(name)
     texts, places = now
     changed = {name for name in expected.keys() | texts.keys() if expected.get(name) != texts.get(name)}
     moved = {name for name, place in known[1].items() if places.get(name, place) != place}
     return changed | unknown | (moved - named)
+
+
+def is_another(known: str | None, known_page: int | None, text: str, page: int) -> bool:
+    """Return whether a table in the log is not the known one of its name: its statement or its root page differ.
+
+    A page of 0 is unknown.
+    """
+    return known != text or bool(page and known_page and known_page != page)
