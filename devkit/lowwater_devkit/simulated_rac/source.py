@@ -20,6 +20,7 @@ from lowwater_extractor.api import Check, Encoders, Stream, TableView
 from lowwater_extractor.sources.oracle.capture import redo_stream
 from lowwater_extractor.sources.oracle.rows.changes import FrameMaker
 from lowwater_extractor.sources.oracle.stream import RedoOptions
+from lowwater_extractor.spill import MEMORY_BYTES_MAX
 
 
 class SimulatedRacConfig(BaseModel):
@@ -30,7 +31,7 @@ class SimulatedRacConfig(BaseModel):
     #: transactions that are open at the start of capture and whose first log is gone: refuse to start, or leave out
     open_at_start: Literal["refuse", "leave_out"] = "refuse"
     #: bytes of rows of open transactions in memory; above this limit rows are spilled to disk
-    spill_bytes_max: int = Field(default=64 << 20, ge=0)
+    spill_bytes_max: int = Field(default=MEMORY_BYTES_MAX, ge=0)
     spill_directory: Path | None = None
     #: bytes of log that one poll reads, over all threads
     read_bytes: int = Field(default=4 << 20, ge=1)

@@ -23,6 +23,8 @@ from lowwater_extractor.metrics import SPILL_BYTES, SPILLED_BYTES
 #: rows, and a number for each if the source needs one
 Segment = tuple[list[bytes], list[int]]
 
+#: default limit of memory for open transactions; larger ones are spilled
+MEMORY_BYTES_MAX = 64 << 20
 #: memory that a row needs in addition to its bytes: two objects, and their entries in two lists
 ROW_OVERHEAD = 100
 #: a segment is read back as a whole, into Python objects

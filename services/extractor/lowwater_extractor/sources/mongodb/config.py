@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from lowwater.runtime.secrets import check_reference
 from lowwater_extractor.modes import CursorConfig, ModesConfig
+from lowwater_extractor.spill import MEMORY_BYTES_MAX
 
 #: driver options that lowwater sets itself, or that have their own setting
 _NOT_OPTIONS = {"username", "password", "host", "port", "replicaset", "authsource", "authmechanism", "appname"}
@@ -83,7 +84,7 @@ class MongoConfig(ModesConfig):
     oplog_share_alarm: float = Field(
         default=0.5, gt=0, description="alarm if the lag is more than this share of the oplog's time range"
     )
-    spill_bytes_max: int = Field(default=64 << 20, ge=0, description="bytes of an open transaction in memory")
+    spill_bytes_max: int = Field(default=MEMORY_BYTES_MAX, ge=0, description="bytes of an open transaction in memory")
     spill_directory: Path | None = None
     batch_documents: int = Field(default=5_000, ge=1, description="maximum number of events of one poll")
 

@@ -23,9 +23,9 @@ from lowwater_extractor.sources.mysql.ddl.altered_tables import AlteredTables
 from lowwater_extractor.sources.mysql.ddl.apply import Ddl, Tables
 from lowwater_extractor.sources.mysql.ddl.parents import Parent
 from lowwater_extractor.sources.mysql.ddl.statements import Statement, What, Xid, classify
+from lowwater_extractor.sources.mysql.event_group import Group
 from lowwater_extractor.sources.mysql.position import PendingGtids, Place, Resume, parse_gtids
 from lowwater_extractor.sources.mysql.relations import Relation
-from lowwater_extractor.sources.mysql.transaction_buffer import Group
 from lowwater_extractor.sources.mysql.wire import events as ev
 from lowwater_extractor.sources.mysql.xa import HeldTransactions
 from lowwater_extractor.spill import SpillSpace

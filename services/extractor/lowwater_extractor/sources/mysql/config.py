@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from lowwater.runtime.secrets import check_reference
 from lowwater_extractor.modes import ModesConfig
+from lowwater_extractor.spill import MEMORY_BYTES_MAX
 
 _NAMES = uuid.UUID("6b1f6f0e-9c1d-4d0c-8f63-6c6f77776174")
 
@@ -81,7 +82,9 @@ class MysqlConfig(ModesConfig):
     heartbeat_seconds: float = Field(default=1.0, ge=0.1, description="how often an idle server sends a heartbeat")
     silence_seconds_max: float = Field(default=60.0, gt=0, description="reconnect after this long without data")
     end_check_seconds: float = Field(default=0.25, ge=0, description="how often an idle stream queries the log's end")
-    spill_bytes_max: int = Field(default=64 << 20, ge=0, description="memory per transaction; the rest goes to disk")
+    spill_bytes_max: int = Field(
+        default=MEMORY_BYTES_MAX, ge=0, description="memory per transaction; the rest goes to disk"
+    )
     spill_directory: Path | None = None
     read_bytes: int = Field(default=4 << 20, ge=1, description="bytes that one poll reads")
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from lowwater.errors import LogGapError
 from lowwater_extractor.sources.mysql.ddl.statements import Xid
+from lowwater_extractor.sources.mysql.event_group import Group
 from lowwater_extractor.sources.mysql.position import Place
-from lowwater_extractor.sources.mysql.transaction_buffer import Group
 
 
 @dataclass(frozen=True, slots=True)

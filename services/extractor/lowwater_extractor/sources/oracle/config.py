@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from lowwater.runtime.secrets import check_reference
+from lowwater_extractor.spill import MEMORY_BYTES_MAX
 
 Secret = Annotated[str, AfterValidator(lambda value: check_reference("password", value))]
 
@@ -125,7 +126,7 @@ class OracleConfig(Model):
     copy_tables: bool = Field(default=True, description="copy the rows that are older than the log")
     chunk_rows: int = Field(default=500_000, ge=1, description="target number of rows of a copy's chunk")
     as_text: list[str] = Field(default=[], description="`OWNER.TABLE.COLUMN`: captured as text, whatever its type")
-    spill_bytes_max: int = Field(default=64 << 20, ge=0, description="bytes of open transactions in memory")
+    spill_bytes_max: int = Field(default=MEMORY_BYTES_MAX, ge=0, description="bytes of open transactions in memory")
     spill_directory: Path | None = None
     read_bytes: int = Field(default=4 << 20, ge=1, description="bytes that one poll reads, over all threads")
     look_seconds: float = Field(default=0.25, ge=0, description="interval between queries for the threads")

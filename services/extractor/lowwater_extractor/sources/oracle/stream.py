@@ -41,6 +41,7 @@ from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
 from lowwater_extractor.sources.oracle.thread_snapshot import ThreadSnapshot
 from lowwater_extractor.sources.oracle.transactions.assembler import Assembler
 from lowwater_extractor.sources.oracle.transactions.assembler_state import ThreadAssembly
+from lowwater_extractor.spill import MEMORY_BYTES_MAX
 
 
 class Looked(Protocol):
@@ -81,7 +82,7 @@ class RedoOptions:
     #: leave out transactions that are open at the start of capture and whose first log is gone; False: refuse to start
     leave_out: bool = False
     #: bytes of rows of open transactions in memory; above this limit rows are spilled to disk
-    spill_bytes_max: int = 64 << 20
+    spill_bytes_max: int = MEMORY_BYTES_MAX
     spill_directory: Path | None = None
     #: bytes of log that one poll reads, over all threads
     read_bytes: int = 4 << 20

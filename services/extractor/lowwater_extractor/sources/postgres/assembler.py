@@ -17,7 +17,7 @@ from lowwater.errors import CodecError, LogCorruptError, LogUnknownError
 from lowwater.records.positions import Order
 from lowwater_extractor.api import ChangeBatch, Frame, SourceTransaction
 from lowwater_extractor.sources.postgres.relations import Relation
-from lowwater_extractor.sources.postgres.transaction_buffer import Streamed, StreamedChanges
+from lowwater_extractor.sources.postgres.streamed_transaction import Streamed, StreamedChanges
 from lowwater_extractor.sources.postgres.wire import messages
 from lowwater_extractor.sources.postgres.wire.lsn import format_lsn
 from lowwater_extractor.sources.postgres.wire.messages import RelationMessage, StreamCommit

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from lowwater.runtime.secrets import check_reference
 from lowwater_extractor.modes import ModesConfig
+from lowwater_extractor.spill import MEMORY_BYTES_MAX
 
 
 class PostgresConfig(ModesConfig):
@@ -45,7 +46,7 @@ class PostgresConfig(ModesConfig):
     end_check_seconds: float = Field(default=0.25, ge=0, description="how often an idle stream queries the log's end")
     slot_bytes_alarm: int = Field(default=10 << 30, ge=1, description="raise an alarm if the slot retains more log")
     spill_bytes_max: int = Field(
-        default=64 << 20, ge=0, description="memory per open transaction; the rest goes to disk"
+        default=MEMORY_BYTES_MAX, ge=0, description="memory per open transaction; the rest goes to disk"
     )
     spill_directory: Path | None = None
     read_bytes: int = Field(default=4 << 20, ge=1, description="bytes that one poll reads")

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from lowwater_extractor.modes import ModesConfig, is_wanted
 from lowwater_extractor.sources.turso.schema.definitions import NAMESPACE, CellType
+from lowwater_extractor.spill import MEMORY_BYTES_MAX
 
 
 class TursoConfig(ModesConfig):
@@ -46,7 +47,7 @@ class TursoConfig(ModesConfig):
     busy_seconds: float = Field(default=5.0, gt=0, description="how long to wait for another writer's lock")
     read_bytes: int = Field(default=4 << 20, ge=1, description="about how many bytes one poll reads")
     spill_bytes_max: int = Field(
-        default=64 << 20, ge=0, description="bytes of a transaction in memory; the rest is on disk"
+        default=MEMORY_BYTES_MAX, ge=0, description="bytes of a transaction in memory; the rest is on disk"
     )
     spill_directory: Path | None = None
 

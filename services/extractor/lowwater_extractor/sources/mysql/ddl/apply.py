@@ -13,7 +13,7 @@ from lowwater_extractor.sources.mysql.ddl.altered_tables import AlteredTables
 from lowwater_extractor.sources.mysql.ddl.effects import Effect, Name
 from lowwater_extractor.sources.mysql.ddl.foreign_keys import ChildKey, ForeignKeys
 from lowwater_extractor.sources.mysql.ddl.statements import Statement
-from lowwater_extractor.sources.mysql.transaction_buffer import Group
+from lowwater_extractor.sources.mysql.event_group import Group
 
 
 class Tables(Protocol):

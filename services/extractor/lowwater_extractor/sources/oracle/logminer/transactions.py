@@ -44,7 +44,7 @@ from lowwater_extractor.sources.oracle.logminer.sql_redo import Named, parse, pa
 from lowwater_extractor.sources.oracle.logminer.transaction_buffer import Open
 from lowwater_extractor.sources.oracle.thread_snapshot import txid_text, without_container
 from lowwater_extractor.sources.oracle.transactions.transaction_buffer import spill_largest
-from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.spill import MEMORY_BYTES_MAX, SpillSpace
 
 Out = list[SourceTransaction]
 
@@ -62,7 +62,7 @@ class Assembler:
         space: SpillSpace,
         *,
         zone: ZoneInfo,
-        spill_bytes_max: int = 64 << 20,
+        spill_bytes_max: int = MEMORY_BYTES_MAX,
         stale: StaleTables | None = None,
     ) -> None:
         #: tables whose rows are no longer known

@@ -46,7 +46,7 @@ from lowwater_extractor.sources.oracle.thread_snapshot import txid_text
 from lowwater_extractor.sources.oracle.transactions.assembler_state import Branch, ThreadAssembly, slot_of
 from lowwater_extractor.sources.oracle.transactions.rollback import undone_by
 from lowwater_extractor.sources.oracle.transactions.transaction_buffer import spill_largest
-from lowwater_extractor.spill import SpillSpace
+from lowwater_extractor.spill import MEMORY_BYTES_MAX, SpillSpace
 
 Out = list[SourceTransaction]
 
@@ -63,7 +63,7 @@ class Assembler:
         maker: FrameMaker,
         space: SpillSpace,
         *,
-        spill_bytes_max: int = 64 << 20,
+        spill_bytes_max: int = MEMORY_BYTES_MAX,
         stale: StaleTables | None = None,
     ) -> None:
         #: tables whose rows are no longer known
