@@ -31,7 +31,8 @@ def package() -> str:
     helm = Path(sys.executable).parent / "helm"
     command = [str(helm), "package", str(stage(staged)), "--destination", str(DIST)]
     try:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        # Helm's errors go to the terminal
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     finally:
         shutil.rmtree(staged)
 

@@ -117,6 +117,7 @@ class _IteratorCursor:
         self._moved(0)
 
     def add_to(self, slab: Slab, key: bytes, seq: int) -> int:
+        self._next += islice(self._frames, self._most - len(self._next) + self._at)
         taken = slab.add_changes(key, self._next, self._at, self._most, seq)
         self._moved(taken)
         return taken
@@ -129,6 +130,6 @@ class _IteratorCursor:
     def _moved(self, count: int) -> None:
         self._at += count
         if self._at == len(self._next):
-            # decoded here, so that the end is known
-            self._next, self._at = list(islice(self._frames, self._most)), 0
+            # only one is decoded ahead, so that the end is known: what was added is committed before the others
+            self._next, self._at = list(islice(self._frames, 1)), 0
             self.is_at_end = not self._next

@@ -41,6 +41,8 @@ def _kind(kind: str) -> dict[str, Any]:
         cls = source_class(kind)
     except ImportError as error:
         return {"error": f"its driver is not installed: {error}"}
+    except LowwaterError as error:
+        return {"error": error.what}
     return {"schema": cls.config_model.model_json_schema()}
 
 

@@ -48,7 +48,7 @@ class TransactionBuffer(Generic[F]):
             self._spill()
 
     def limit(self, bytes_max: int) -> None:
-        """Set the limit of memory."""
+        """Set the limit for frames in memory; those that were spilled before keep their own buffer (`Rows`)."""
         self._bytes_max = bytes_max
         self.grown(0)
 

@@ -37,8 +37,8 @@ def load_plugin(group: str, name: str) -> Any:
     point = plugins(group)[name]
     try:
         return point.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         raise ConfigError(
-            f"{name} of {group} ({point.value}) cannot be loaded: {error}",
+            f"{name} of {group} ({point.value}) cannot be loaded: {type(error).__name__}: {error}",
             hint="install its distribution again, with the version that fits this lowwater",
         ) from error

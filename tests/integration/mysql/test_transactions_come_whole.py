@@ -285,6 +285,21 @@ def test_new_table_without_a_key_is_left_out_and_one_that_loses_it_stops(items: 
             read.new()
 
 
+@pytest.mark.parametrize("first", ["TRUNCATE report", "DROP TABLE report"])
+def test_table_that_had_no_key_for_a_time_is_stale_and_does_not_stop_the_source(
+    items: MysqlDatabase, first: str
+) -> None:
+    """The script has ended when it is read: the catalogue has a key, and the log has rows without one."""
+    with reading(items) as read:
+        items.execute("CREATE TABLE report (id int, n int)")
+        read.new()
+        items.execute(first, "CREATE TABLE IF NOT EXISTS report (id int, n int)", "INSERT INTO report VALUES (1, 1)")
+        items.execute("INSERT INTO report VALUES (2, 2)", "ALTER TABLE report ADD PRIMARY KEY (id)")
+        items.execute("INSERT INTO report VALUES (3, 3)")
+        assert [c.after for changes in read.new() for c in changes if c.after] == [{"id": 3, "n": 3}]
+        assert f"{items.name}.report" in read.stale
+
+
 def test_tables_that_cannot_be_captured_are_refused_by_name(items: MysqlDatabase) -> None:
     items.execute("CREATE TABLE keyless (a int)")
     with pytest.raises(StartRefusedError, match=rf"{items.name}\.keyless"), reading(items):

@@ -73,6 +73,9 @@ class Database:
     def tables_to_copy(self) -> list[TableSchema]:
         return [TABLE]
 
+    def discover(self) -> list[TableSchema]:
+        return self.tables_to_copy()
+
     def begin_view(self, tables: Sequence[str]) -> View:
         return View()
 
@@ -196,6 +199,19 @@ def test_a_table_that_is_made_since_the_session_began_is_copied_too() -> None:
     session.copies.copies.clear()
     session.copies.look_at_versions({"n.t": TABLE}, Order.mark(0))
     assert [chunk.table for chunk in session.step()] == ["n.t"]
+
+
+def test_table_that_was_dropped_before_it_could_be_copied_is_stale() -> None:
+    """It was added to the config, say, and the log has only some of its rows."""
+    other = replace(TABLE, table="gone")
+    session = Session(Database(), Landed())
+    session.copies.look_at_versions({"n.gone": other}, Order.mark(0))
+    assert len(session.copies.pending_stale.take()) == 1
+    database = Database()
+    database.discover = lambda: [TABLE, other]  # type: ignore[method-assign]
+    session = Session(database, Landed())
+    session.copies.look_at_versions({"n.gone": other}, Order.mark(0))
+    assert session.copies.pending_stale.take() == [], "it is there, and is only streamed"
 
 
 def test_a_copy_for_a_new_version_is_not_planned_below_the_statement_that_made_it() -> None:

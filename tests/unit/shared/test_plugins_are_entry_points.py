@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from lowwater.errors import ConfigError
@@ -67,6 +69,26 @@ def test_plugin_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch
 
 def test_command_that_cannot_be_loaded_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     _install(monkeypatch, broken="no_such_module:run")
-    with pytest.raises(ConfigError, match="cannot be loaded"):
-        main._plugin("broken")()
-    assert CliRunner().invoke(main.app, ["--help"]).exit_code == 0
+    app = typer.Typer()
+    app.command("other")(lambda: None)
+    monkeypatch.setattr(main, "app", app)
+    main._add_plugins()
+    assert CliRunner().invoke(app, ["other"]).exit_code == 0
+    failed = CliRunner().invoke(app, ["broken", "--keep", "x"])
+    assert "no_such_module" in str(failed.exception)
+
+
+def test_two_distributions_with_one_command_leave_the_others_usable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _install(monkeypatch, demo=["a:run", "b:run"])
+    main._add_plugins()
+    assert "both register demo" in capsys.readouterr().err
+
+
+def test_plugin_that_raises_anything_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "raises_at_import.py").write_text("raise ValueError('broken')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _install(monkeypatch, csv="raises_at_import:A")
+    with pytest.raises(ConfigError, match="ValueError: broken"):
+        source_class("csv")

@@ -219,12 +219,19 @@ class Copies:
         return ""
 
     def _look_at_new(self, table: str, at: Order) -> None:
-        """Copy a table that was created in this session: rows that it was created with may not be in the log."""
+        """Copy a table that was created in this session: rows that it was created with may not be in the log.
+
+        If it was dropped again, or was added to the config and dropped before this session, those rows are lost.
+        """
         if table in self._wanted:
             self._not_before[table] = at
-        elif any(known.full_name == table for known in self._source.tables_to_copy()):
+            return
+        tables = {known.full_name for known in self._source.tables_to_copy()}
+        if table in tables:
             self._not_before[table] = at
             self._want(table, "it is new")
+        elif tables and all(known.full_name != table for known in self._source.discover()):
+            self.pending_stale.add(table, "it was dropped before it could be copied")
 
     def announce_stale(self, stale: Mapping[str, StaleTable]) -> None:
         """Add tables to `pending_stale`, which is published with the next records, even if no copy is possible yet."""

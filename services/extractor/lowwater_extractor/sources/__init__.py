@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lowwater.errors import ConfigError
-from lowwater.runtime.plugins import SOURCE_KINDS, plugins
+from lowwater.runtime.plugins import SOURCE_KINDS, load_plugin, plugins
 from lowwater_extractor.api import Source
 
 _BUILT_IN = {
@@ -24,19 +24,21 @@ _BUILT_IN = {
 }
 
 
-def kinds() -> dict[str, str]:
+def kinds() -> set[str]:
     """Return all kinds; a built-in one cannot be replaced."""
-    return {**{name: point.value for name, point in plugins(SOURCE_KINDS).items()}, **_BUILT_IN}
+    return {*plugins(SOURCE_KINDS), *_BUILT_IN}
 
 
 def source_class(kind: str) -> type[Any]:
-    known = kinds()
-    if kind not in known:
+    if kind in _BUILT_IN:
+        module, _, name = _BUILT_IN[kind].partition(":")
+        found: type[Any] = getattr(import_module(module), name)
+        return found
+    if kind not in plugins(SOURCE_KINDS):
         more = " (simulated_rac is in the distribution lowwater-devkit)" if kind == "simulated_rac" else ""
-        raise ConfigError(f"there is no source kind {kind!r}", hint=f"known: {', '.join(sorted(known))}{more}")
-    module, _, name = known[kind].partition(":")
-    found: type[Any] = getattr(import_module(module), name)
-    return found
+        raise ConfigError(f"there is no source kind {kind!r}", hint=f"known: {', '.join(sorted(kinds()))}{more}")
+    loaded: type[Any] = load_plugin(SOURCE_KINDS, kind)
+    return loaded
 
 
 def open_source(name: str, kind: str, config: dict[str, Any]) -> Source:

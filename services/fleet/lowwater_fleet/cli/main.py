@@ -37,11 +37,24 @@ def _plugin(name: str) -> Callable[..., None]:
     except ConfigError as error:
         reason = error
 
-        def fail() -> None:
+        def fail(context: typer.Context) -> None:
             raise reason
 
         fail.__doc__ = f"Cannot be loaded: {reason.what}"
         return fail
+
+
+def _add_plugins() -> None:
+    try:
+        names = sorted(plugins(COMMANDS))
+    except ConfigError as error:
+        # the other commands must remain usable
+        err.print(f"warning: {error.what}: {error.hint}", style="yellow", markup=False)
+        return
+    options = {"allow_extra_args": True, "ignore_unknown_options": True}
+    for name in names:
+        found = _plugin(name)
+        app.command(name, context_settings=options if found.__name__ == "fail" else None)(found)
 
 
 app = typer.Typer(
@@ -62,8 +75,7 @@ app.add_typer(operate_cli.group_app, name="group")
 app.add_typer(lake_cli.app, name="lake")
 app.add_typer(kafka_cli.app, name="kafka")
 app.command("run-kubernetes")(run_kubernetes)
-for command in sorted(plugins(COMMANDS)):
-    app.command(command)(_plugin(command))
+_add_plugins()
 
 
 def main() -> None:

@@ -55,6 +55,8 @@ class Maker(Tables, Protocol):
 
     def relation(self, body: bytes) -> Relation | None: ...
 
+    def take_keyless(self) -> str: ...
+
     def parent(self, body: bytes, keys: fk.ForeignKeys) -> Parent | None:
         """Return the parent for a table map, None unless foreign keys of captured tables reference the table."""
         ...
@@ -232,6 +234,10 @@ class Assembler:
         if len(self._maps) > _MAPS_MAX:
             self._maps.clear()
         relation = self._maps[body] = self._make.relation(body)
+        if (keyless := self._make.take_keyless()) and self._group is not None:
+            # each change makes it stale again
+            del self._maps[body]
+            self._group.stale[keyless] = "its rows were changed while it had no primary key"
         parent = self._make.parent(body, self.ddl.keys.known)
         if parent is not None:
             self._parents[body[:6]] = parent

@@ -271,8 +271,12 @@ class RelationMaker:
     def __init__(
         self, source: str, catalogue: Catalogue, decoders: Decoders, encoders: Encoders, wanted: Wanted,
         is_captured: Callable[[str], bool], *, is_mariadb: bool = False, version: str = "", needs_key: bool = False,
+        is_copied: bool = False,
     ) -> None:  # fmt: skip
-        """`needs_key`: leave out new tables without a primary key; a captured table that loses its key is an error."""
+        """`needs_key`: leave out new tables without a primary key; a captured table that loses its key is an error.
+
+        `is_copied`: a captured table that had no key for a time, and has one now, is stale instead.
+        """
         self._source = source
         self._catalogue = catalogue
         self._decoders = decoders
@@ -280,6 +284,9 @@ class RelationMaker:
         self._wanted = wanted
         self.is_captured = is_captured
         self._needs_key = needs_key
+        self._is_copied = is_copied
+        #: see `take_keyless`
+        self._keyless = ""
         self._left_out: set[str] = set()
         self._is_mariadb = is_mariadb
         self._counts_year = is_mariadb
@@ -309,6 +316,10 @@ class RelationMaker:
         if found.key or not self._needs_key:
             return True
         if name in self.seen or self._encoders.last_header(name) is not None:
+            now = self._catalogue.table(found.namespace, found.table) if self._is_copied else None
+            if now is not None and now.key:
+                self._keyless = name
+                return False
             raise LogUnknownError(
                 f"{name} has lost its primary key, and rows of it are changed", source=self._source,
                 hint="set without_key: stream_only to continue; or add a key again, and reset the source's position",
@@ -317,6 +328,11 @@ class RelationMaker:
             self._left_out.add(name)
             _log.warning("a new table without a key is not captured", source=self._source, table=name)
         return False
+
+    def take_keyless(self) -> str:
+        """Return the table of the last `relation`, if its rows cannot be identified and it must be copied again."""
+        name, self._keyless = self._keyless, ""
+        return name
 
     def _parsed(self, body: bytes) -> TableMap:
         found = tm.parse(body, counts_year=self._counts_year, counts_geometry=self._is_mariadb)

@@ -63,6 +63,7 @@ class MysqlStream:
             is_mariadb=server.is_mariadb,
             version=server.version_text,
             needs_key=config.without_key == "refuse",
+            is_copied=config.copy_tables,
         )
         self.seen = maker.seen
         #: GTIDs of transactions that may be published but are after the durable position

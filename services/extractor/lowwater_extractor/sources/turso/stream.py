@@ -213,7 +213,8 @@ class TursoStream:
         else:
             self._doubt(is_in_view=is_in_view)
         self._at_end = is_whole and size < self._config.read_bytes and count < count_max
-        if count:
+        if size:
+            # a poll that found only the last row again does not tell
             self._row_bytes = 1 + size // count
         if self._at_end:
             self._assembler.settle()

@@ -45,7 +45,8 @@ class WindowView:
         self._left = list(tables)
         self._client = connect(config, source)
         self._uuids: dict[str, str] = {}
-        self._other_ids: dict[str, OtherIds] = {}
+        # in the mode full_refresh no stream has later documents
+        self._other_ids = OtherIds(self._client, source, repeats=not config.has_log)
         self._kept_at = time.monotonic()
 
     def plan(self, tables_max: int) -> list[PlannedTable]:
@@ -67,7 +68,7 @@ class WindowView:
             namespace, _, collection = name.partition(".")
             return PlannedTable(TableSchema(self._source, namespace, collection, 0, (), ()), None, [])
         planned = plan_chunks(self._client, self._source, shape, self._config.chunk_rows)
-        self._other_ids[name] = OtherIds(self._client, self._source, shape)
+        self._other_ids.add(shape)
         table = shape.table(self._source, Hidden.of(self._rules, name).masked)
         return PlannedTable(table, None, [(bounds.encode(), rows) for bounds, rows in planned])
 
@@ -83,20 +84,18 @@ class WindowView:
         self._kept_at = now
         try:
             there = {info.name: info.uuid for info in list_collections(self._client, self._config, self._source)}
-            changed = [name for name in tables if there.get(name, "") != self._uuids.get(name, "")]
-            return changed + [name for name in tables if name not in changed and self._has_other_ids(name)]
         except SourceLostError as error:
             # no server-side state can be lost; checked again soon
             _log.warning("collections being copied could not be checked", **error.fields())
             return []
-
-    def _has_other_ids(self, name: str) -> bool:
-        if not self._other_ids[name].step():
-            return False
-        mix_ids(self._shapes, name)
-        return True
+        changed = [name for name in tables if there.get(name, "") != self._uuids.get(name, "")]
+        mixed = self._other_ids.step([name for name in tables if name not in changed])
+        for name in mixed:
+            mix_ids(self._shapes, name)
+        return changed + mixed
 
     def close(self) -> None:
+        self._other_ids.close()
         self._client.close()
 
 

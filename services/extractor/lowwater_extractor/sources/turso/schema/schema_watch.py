@@ -79,9 +79,11 @@ class SchemaWatch:
                 (read_to, SCHEMA),
             )
             ahead = [(_line(before), _line(after)) for before, after in rows]
-            self._unlogged = unlogged_changes(tables.known(), ahead, texts_and_places(self._database))
+            changed, unknown = unlogged_changes(tables.known(), ahead, texts_and_places(self._database))
+            self._unlogged = changed | unknown
             self._unlogged_version = version
-            if self._version is not None and version - self._version > self._logged(sys.maxsize) + len(self._unlogged):
+            # the statements on `unknown` tables that are visible are in the log
+            if self._version is not None and version - self._version > self._logged(sys.maxsize) + len(changed):
                 self._unlogged |= set(tables.captured_names())
         return self._unlogged
 

@@ -12,8 +12,10 @@ def unlogged_changes(
     known: tuple[Mapping[str, str], Mapping[str, tuple[int, int]]],
     ahead: Iterable[tuple[Line | None, Line | None]],
     now: tuple[Mapping[str, str], Mapping[str, tuple[int, int]]],
-) -> set[str]:
-    """Return the tables whose current state is not the result of the log.
+) -> tuple[set[str], set[str]]:
+    """Return the tables whose current state is not the result of the log, and those that the log ends as others.
+
+    The latter were altered or dropped in the log, and had got their names or columns without it.
 
     `known`: texts and places at the position up to which the log was read; `ahead`: schema changes in the rest of the
     log (before, after); `now`: texts and places in the database. The place of a table is compared only if the rest of
@@ -22,7 +24,6 @@ def unlogged_changes(
     expected = dict(known[0])
     pages = {name: page for name, (_, page) in known[1].items()}
     named: set[str] = set()
-    # tables that were altered or dropped in the log, and had got their names or columns without it
     unknown: set[str] = set()
     for was, then in ahead:
         if was is not None:
@@ -36,7 +37,7 @@ def unlogged_changes(
     texts, places = now
     changed = {name for name in expected.keys() | texts.keys() if expected.get(name) != texts.get(name)}
     moved = {name for name, place in known[1].items() if places.get(name, place) != place}
-    return changed | unknown | (moved - named)
+    return changed | (moved - named), unknown
 
 
 def is_another(known: str | None, known_page: int | None, text: str, page: int) -> bool:
