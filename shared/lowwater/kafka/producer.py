@@ -146,7 +146,18 @@ class TransactionalProducer:
         )
 
     def init(self) -> None:
-        """Fences every predecessor; returns when its transaction has ended. Waits for a broker that is down."""
+        """Fence every predecessor; returns when its transaction has ended. Waits for a broker that is down.
+
+        If it fails, the producer is closed: a client that nobody closes keeps its threads and its memory, and services
+        try again for as long as the broker is down.
+        """
+        try:
+            self._take_over()
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_over(self) -> None:
         until = time.monotonic() + max(4 * INIT_SECONDS, 2 * self._stall_seconds)
         while True:
             try:

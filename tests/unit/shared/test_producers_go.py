@@ -67,3 +67,15 @@ def test_one_that_waits_for_a_broker_can_be_stopped(nowhere: KafkaConfig, monkey
     with pytest.raises(BusDoubtError, match="enough"):
         producer.init()
     producer.close()
+
+
+def test_one_that_reaches_no_broker_ends_though_its_error_is_known(
+    nowhere: KafkaConfig, kind: type[TransactionalProducer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Services try again while the broker is down; the traceback of an error refers to the producer."""
+    monkeypatch.setattr(producer_module, "INIT_SECONDS", 0.05)
+    before = _threads()
+    with pytest.raises(BusDoubtError) as failed:
+        kind(nowhere.model_copy(update={"stall_seconds": 0.1}), "x").init()
+    assert _threads() == before
+    assert failed.value.hint
