@@ -399,6 +399,7 @@ class Assembler:
         # columns and keys of tables may be different from here on
         self._maps.clear()
         self._parents.clear()
+        self._xa.altered(self.ddl.is_altered_by(statement, namespace))
         if group.is_kept and not group.is_idle:
             self.ddl.apply(statement, namespace, group)
         if not group.is_begun or group.is_standalone:

@@ -44,6 +44,16 @@ class HeldTransactions:
     def hold(self, xid: object, group: Group, place: Place) -> None:
         self._held[xid] = _Held(group, place)
 
+    def altered(self, is_altered: Callable[[str], bool]) -> None:
+        """Mark tables of held transactions that a statement has altered, emptied, dropped or renamed meanwhile.
+
+        Some servers (seen on MySQL 8.0.12) do not keep the metadata locks of a prepared transaction whose session has
+        ended. Then its rows may belong to a table that is gone, or have other columns.
+        """
+        for held in self._held.values():
+            for table in filter(is_altered, held.group.tables):
+                held.group.stale[table] = "it was altered while an XA transaction with changes of it was prepared"
+
     def end(self, xid: object, group: Group, *, is_commit: bool) -> tuple[Group | None, str]:
         """Return the group with the changes that XA COMMIT commits (None: none), and why changes are left out.
 

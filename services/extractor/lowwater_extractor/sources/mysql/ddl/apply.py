@@ -58,6 +58,18 @@ class Ddl:
         for effect in statement.effects:
             self._apply(effect, statement.verb, namespace, group)
 
+    def is_altered_by(self, statement: Statement, namespace: str) -> Callable[[str], bool]:
+        """Return a function that tells whether the statement concerns a table."""
+        names, spaces = set(), set()
+        for effect in statement.effects:
+            if not effect.table[1]:
+                spaces.add(effect.table[0].lower() if self._is_lower else effect.table[0])
+                continue
+            names.add(self._full(effect.table, namespace))
+            if effect.new_name is not None:
+                names.add(self._full(effect.new_name, namespace))
+        return lambda table: table in names or table.partition(".")[0] in spaces
+
     def commit(self, group: Group, order: Order) -> None:
         """Mark the group's stale tables, at the order of the group."""
         for table, reason in group.stale.items():
