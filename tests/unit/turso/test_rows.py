@@ -128,6 +128,17 @@ def test_a_record_of_another_width_is_no_row_of_the_table(row: tuple[Value, ...]
         read(record(*row), 1)
 
 
+@given(rows(), st.lists(st.sampled_from(CellType), min_size=1, max_size=20))
+def test_record_of_another_width_is_never_called_damaged(
+    row: tuple[list[CellType], list[Value]], kinds: list[CellType]
+) -> None:
+    """Also where its values are taken for the types of columns that it does not have."""
+    if len(kinds) == len(row[1]):
+        kinds = [*kinds, CellType.ANY]
+    with pytest.raises((CodecError, WidthError)):
+        compile_reader(_table(*kinds, key=()), "s")(record(*row[1]), 1)
+
+
 @given(st.binary(max_size=30))
 def test_whatever_comes_it_is_read_or_refused_by_name(data: bytes) -> None:
     read = compile_reader(_table(CellType.INTEGER, CellType.TEXT, CellType.REAL, CellType.ANY, key=()), "s")

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from lowwater.errors import CodecError, LogUnknownError
+from lowwater.errors import CodecError, LogCorruptError, LogUnknownError
 from lowwater_extractor.sources.turso.schema.definitions import CellType, Definition
 from lowwater_extractor.sources.turso.wire.record import FIRST_BLOB, UNPACK, WIDTHS, pieces, value_at, varint
 
@@ -29,7 +29,7 @@ ReadRow = Callable[[bytes, int], list[Any]]
 #: integers that a double holds exactly
 _EXACT = 1 << 53
 #: errors raised when a record does not fit its table
-_ERRORS = (IndexError, ValueError, struct.error)
+_ERRORS = (IndexError, ValueError, struct.error, LogCorruptError)
 
 
 def any_value(value: int | float | bytes | None, *, is_text: bool) -> str | None:
