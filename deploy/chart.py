@@ -10,8 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from deploy.chart_readme import CHART
+
 ROOT = Path(__file__).resolve().parent.parent
-CHART = ROOT / "helm/lowwater"
 DIST = ROOT / "dist"
 
 

@@ -69,9 +69,9 @@ class _BufferCursor:
     def __init__(self, frames: Frames, start: int, most: int) -> None:
         self._frames = frames
         self._at = 0
-        # `behind` does not check its argument
+        # `after` does not check its argument
         for _ in range(min(start, len(frames))):
-            self._at = frames.behind(self._at)
+            self._at = frames.after(self._at)
         self._left = len(frames) - start
         self._most = most
         self.is_at_end = self._left <= 0
@@ -83,7 +83,7 @@ class _BufferCursor:
 
     def take(self) -> Frame:
         frame = self._frames.frame(self._at)
-        self._at = self._frames.behind(self._at)
+        self._at = self._frames.after(self._at)
         self._moved(1)
         return frame
 

@@ -149,7 +149,7 @@ def test_packed_frames_become_the_same_messages(
             header, body = packed.frame(place)
             sent.append(header + long(seq + done) + body)
             summed += crc32(sent[-1])
-            place, done = packed.behind(place), done + 1
+            place, done = packed.after(place), done + 1
         elif not taken:
             sent += [message["value"] for message in made.messages()]
             made.clear()

@@ -11,4 +11,4 @@ cdef class Frames:
     cpdef Py_ssize_t put(self, bytes header, const unsigned char* body, Py_ssize_t size) except -1
 
     @cython.locals(size=cython.Py_ssize_t, place=cython.Py_ssize_t)
-    cpdef Py_ssize_t behind(self, Py_ssize_t at) noexcept
+    cpdef Py_ssize_t after(self, Py_ssize_t at) noexcept

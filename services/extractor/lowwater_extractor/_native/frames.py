@@ -32,7 +32,7 @@ class Frames:
         at = 0
         while at < self._end:
             yield self.frame(at)
-            at = self.behind(at)
+            at = self.after(at)
 
     def append(self, frame: tuple[bytes, bytes]) -> None:
         header, body = frame
@@ -68,7 +68,7 @@ class Frames:
         # doubled each time, so that little is copied; up to a limit, so that little is unused
         self._memory.extend(bytes(max(min(len(self._memory), _GROWN_BYTES_MAX), more)))
 
-    def behind(self, at: int) -> int:
+    def after(self, at: int) -> int:
         """Return the offset after the frame that begins at offset `at`."""
         size = 0
         for place in range(SIZE_BYTES):
@@ -77,4 +77,4 @@ class Frames:
 
     def frame(self, at: int) -> tuple[bytes, bytes]:
         body = at + SIZE_BYTES + HEADER_BYTES
-        return bytes(self._memory[at + SIZE_BYTES : body]), bytes(self._memory[body : self.behind(at)])
+        return bytes(self._memory[at + SIZE_BYTES : body]), bytes(self._memory[body : self.after(at)])

@@ -40,7 +40,7 @@ cdef class Slab:
 
     @cython.locals(
         at=cython.Py_ssize_t, key_at=cython.Py_ssize_t, key_size=cython.Py_ssize_t, row=cython.Py_ssize_t,
-        stop=cython.Py_ssize_t, behind=cython.Py_ssize_t, header=cython.Py_ssize_t,
+        stop=cython.Py_ssize_t, end=cython.Py_ssize_t, header=cython.Py_ssize_t,
         begin=cython.Py_ssize_t, checksum=cython.ulonglong,
     )
     cpdef Py_ssize_t add_frames(

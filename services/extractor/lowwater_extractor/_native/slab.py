@@ -152,17 +152,17 @@ class Slab:
         stop = min(self._rows, row + most)
         checksum = 0
         while place < frames._end and row < stop:
-            behind = frames.behind(place)
+            end = frames.after(place)
             header = place + _FRAME_SIZE
-            if behind - header + _SEQ_MAX > self._room - at:
+            if end - header + _SEQ_MAX > self._room - at:
                 break
             begin = at
             at = _put(self._memory, at, frames._memory, header, header + _HEADER)
             at = _put_seq(self._memory, at, seq)
-            at = _put(self._memory, at, frames._memory, header + _HEADER, behind)
+            at = _put(self._memory, at, frames._memory, header + _HEADER, end)
             checksum += _crc32(self._memory, begin, at, _TABLES)
             self._list(row, begin, at, key_at, key_size)
-            place = behind
+            place = end
             row += 1
             seq += 1
         if row > self.count:

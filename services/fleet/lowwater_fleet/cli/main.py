@@ -29,32 +29,27 @@ from lowwater_fleet.cli.status import status, top
 from lowwater_fleet.cli.up import down, up
 
 
-def _plugin(name: str) -> Callable[..., None]:
-    """Return the function of a command of another distribution. If it cannot be loaded, only this command fails."""
-    try:
-        found: Callable[..., None] = load_plugin(COMMANDS, name)
-        return found
-    except ConfigError as error:
-        reason = error
-
-        def fail(context: typer.Context) -> None:
-            raise reason
-
-        fail.__doc__ = f"Cannot be loaded: {reason.what}"
-        return fail
-
-
 def _add_plugins() -> None:
+    """Add the commands of other distributions. One that cannot be loaded fails alone; the others remain usable."""
     try:
         names = sorted(plugins(COMMANDS))
     except ConfigError as error:
-        # the other commands must remain usable
         err.print(f"warning: {error.what}: {error.hint}", style="yellow", markup=False)
         return
-    options = {"allow_extra_args": True, "ignore_unknown_options": True}
     for name in names:
-        found = _plugin(name)
-        app.command(name, context_settings=options if found.__name__ == "fail" else None)(found)
+        try:
+            app.command(name)(load_plugin(COMMANDS, name))
+        except ConfigError as error:
+            # whatever options the command would have
+            options = {"allow_extra_args": True, "ignore_unknown_options": True}
+            app.command(name, context_settings=options, help=f"Cannot be loaded: {error.what}")(_raising(error))
+
+
+def _raising(error: ConfigError) -> Callable[[typer.Context], None]:
+    def fail(context: typer.Context) -> None:
+        raise error
+
+    return fail
 
 
 app = typer.Typer(

@@ -63,7 +63,7 @@ class Ddl:
         names, spaces = set(), set()
         for effect in statement.effects:
             if not effect.table[1]:
-                spaces.add(effect.table[0].lower() if self._is_lower else effect.table[0])
+                spaces.add(self._space(effect))
                 continue
             names.add(self._full(effect.table, namespace))
             if effect.new_name is not None:
@@ -76,14 +76,17 @@ class Ddl:
             self.stale.add(table, order, reason)
         group.stale = {}
 
+    def _space(self, effect: Effect) -> str:
+        """Return the database of an effect that concerns a whole database."""
+        return effect.table[0].lower() if self._is_lower else effect.table[0]
+
     def _full(self, name: Name, namespace: str) -> str:
         found = f"{name[0] or namespace}.{name[1]}"
         return found.lower() if self._is_lower else found
 
     def _apply(self, effect: Effect, verb: str, namespace: str, group: Group) -> None:
         if not effect.table[1]:
-            space = effect.table[0].lower() if self._is_lower else effect.table[0]
-            for table in self._tables.captured_in(space):
+            for table in self._tables.captured_in(self._space(effect)):
                 self._empty(table, group)
             return
         table = self._full(effect.table, namespace)
