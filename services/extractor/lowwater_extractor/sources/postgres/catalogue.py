@@ -18,13 +18,19 @@ SELECT t.typname, t.typtype, t.typbasetype, t.typtypmod, t.typelem, t.typdelim, 
 FROM pg_type t WHERE t.oid = %s"""
 
 
-_TABLES = """
+#: in the query of the tables, not after it: a table may be dropped in between, and would seem to have no key
+_COLUMNS = """coalesce((
+           SELECT json_agg(json_build_array(attname, atttypid::int8, atttypmod, attndims, attnum) ORDER BY attnum)
+           FROM pg_attribute
+           WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''), '[]')"""
+
+_TABLES = f"""
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident,
        coalesce((SELECT i.indkey::int2[] FROM pg_index i
                  WHERE i.indrelid = c.oid AND (c.relreplident = 'i' AND i.indisreplident
                        OR c.relreplident = 'f' AND i.indisprimary
                        -- one that is deferred does not tell rows apart while a transaction runs
-                       OR c.relreplident NOT IN ('i', 'f') AND i.indisprimary AND i.indimmediate)), '{}'),
+                       OR c.relreplident NOT IN ('i', 'f') AND i.indisprimary AND i.indimmediate)), '{{}}'),
        -- not pg_partition_tree, which waits for locks on partitions
        NOT EXISTS (WITH RECURSIVE parts AS (
                        SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid AND c.relkind = 'p'
@@ -40,26 +46,22 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident,
                            WHERE k.indrelid = c.oid AND (c.relreplident = 'i' AND k.indisreplident
                                  OR c.relreplident <> 'i' AND k.indisprimary)
                              AND a.attname NOT IN (SELECT b.attname FROM pg_attribute b
-                                                   WHERE b.attrelid = l.oid AND b.attnum = ANY (i.indkey))))))
+                                                   WHERE b.attrelid = l.oid AND b.attnum = ANY (i.indkey)))))),
+       {_COLUMNS}
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND (%s::oid[] IS NULL OR c.oid = ANY(%s::oid[]))
 ORDER BY 2, 3"""
 
 #: relations that SELECT can read, with the same result columns; logging does not matter here
-_READABLE = """
+_READABLE = f"""
 SELECT c.oid, n.nspname, c.relname, c.relkind, 'd',
-       coalesce((SELECT i.indkey::int2[] FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary), '{}'), true
+       coalesce((SELECT i.indkey::int2[] FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary), '{{}}'), true,
+       {_COLUMNS}
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition AND c.relpersistence <> 't'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema')
 ORDER BY 2, 3"""
-
-_COLUMNS = """
-SELECT attrelid, attname, atttypid, atttypmod, attndims, attnum
-FROM pg_attribute
-WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
-ORDER BY attrelid, attnum"""
 
 _DIMENSIONS = "SELECT attname, attndims FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND attndims > 0"
 
@@ -174,21 +176,14 @@ class DatabaseCatalogue:
     def tables(self, oids: Sequence[int] | None = None) -> list[CatalogueTable]:
         """Return the tables that can be captured, with columns; only those with these oids if given."""
         given = None if oids is None else list(oids)
-        return self._with_columns(self.ask(_TABLES, given, given))
+        return [self._table(row) for row in self.ask(_TABLES, given, given)]
 
     def readable(self, is_meant: Callable[[str, str], bool]) -> list[CatalogueTable]:
         """Return tables, views and foreign tables for which `is_meant(name, relkind)` is true."""
-        return self._with_columns([row for row in self.ask(_READABLE) if is_meant(f"{row[1]}.{row[2]}", row[3])])
+        return [self._table(row) for row in self.ask(_READABLE) if is_meant(f"{row[1]}.{row[2]}", row[3])]
 
-    def _with_columns(self, rows: list[tuple[Any, ...]]) -> list[CatalogueTable]:
-        tables = {row[0]: row for row in rows}
-        columns: dict[int, list[tuple[Any, ...]]] = {oid: [] for oid in tables}
-        for oid, *rest in self.ask(_COLUMNS, list(tables)):
-            columns[oid].append(tuple(rest))
-        return [self._table(row, columns[oid]) for oid, row in tables.items()]
-
-    def _table(self, row: tuple[Any, ...], columns: list[tuple[Any, ...]]) -> CatalogueTable:
-        oid, namespace, name, kind, identity, key_numbers, parts_have_identity = row
+    def _table(self, row: tuple[Any, ...]) -> CatalogueTable:
+        oid, namespace, name, kind, identity, key_numbers, parts_have_identity, columns = row
         as_text = set(self._config.as_text)
         made, pg_types = [], {}
         for column, type_oid, typmod, dimensions, _ in columns:
