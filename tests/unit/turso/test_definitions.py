@@ -118,3 +118,14 @@ def test_what_cannot_be_captured_is_said_at_the_start(sql: str, settings: dict[s
 )
 def test_what_can_be_captured_is_let_be(sql: str, settings: dict[str, Any]) -> None:
     assert problem(_read(sql), TursoConfig(path=Path("x.db"), tables=["main.*"], **settings)) is None
+
+
+@pytest.mark.parametrize("name", ['we"ird.täble', "quo`te", "it's"])
+def test_names_that_the_engine_does_not_quote_itself_are_read(name: str) -> None:
+    """A rename gives such a name to a table with AUTOINCREMENT; CREATE with that name is refused."""
+    quoted = name.replace('"', '""')
+    definitions = Definitions("s", {})
+    for _ in range(2):
+        sql = f'CREATE TABLE "{quoted}" (id INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT, "(" REAL)'
+        found = definitions.definition(name, sql)
+        assert (found.name, found.alias, [cell.name for cell in found.cells]) == (name, "id", ["id", "what", "("])

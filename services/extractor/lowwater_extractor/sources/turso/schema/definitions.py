@@ -20,6 +20,12 @@ ROWID = "rowid"
 #: so that every statement that a writer's connection accepted is accepted here
 _FEATURES = "custom_types,generated_columns,strict,views,without_rowid"
 _ENGINES = ("turso_cdc", "turso_cdc_version")
+#: SQLite and Turso store "CREATE TABLE " and the statement from the name on
+_CREATE = re.compile(
+    r"""CREATE\s+TABLE\s+(?:"(?:[^"]|"")*"|`(?:[^`]|``)*`|'(?:[^']|'')*'|\[[^\]]*\]|[^\s("'`\[]+)""", re.IGNORECASE
+)
+#: a name that the engine accepts in every statement
+_SAFE_NAME = "lowwater_definition"
 _DESCENDING = re.compile(r"PRIMARY\s+KEY\s+DESC\b", re.IGNORECASE)
 
 
@@ -109,19 +115,28 @@ class Definitions:
         return known
 
     def _read(self, name: str, sql: str) -> Definition:
+        # the engine does not quote names everywhere: it refuses AUTOINCREMENT in a table with a quote in its name, which
+        # a rename can make
+        safe = (_SAFE_NAME, _CREATE.sub(f"CREATE TABLE {_SAFE_NAME}", sql, count=1))
+        refused: turso.Error | None = None
+        for tried, text in ((name, sql), safe):
+            try:
+                return self._made(name, sql, self._columns(tried, text))
+            except turso.Error as error:
+                refused = refused or error
+        raise LogUnknownError(
+            f"the CREATE statement of table {name} cannot be read: {refused}",
+            source=self._source,
+            thread=1,
+            hint="is the writer's Turso newer than lowwater's? update pyturso, then restart the source",
+        ) from refused
+
+    def _columns(self, name: str, sql: str) -> list[tuple[Any, ...]]:
         ask = self._memory.execute
-        try:
-            ask(sql).fetchall()
-            rows = ask(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
-            ask(f"DROP TABLE {quoted(name)}").fetchall()
-        except turso.Error as error:
-            raise LogUnknownError(
-                f"the CREATE statement of table {name} cannot be read: {error}",
-                source=self._source,
-                thread=1,
-                hint="is the writer's Turso newer than lowwater's? update pyturso, then restart the source",
-            ) from error
-        return self._made(name, sql, rows)
+        ask(sql).fetchall()
+        rows = ask(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
+        ask(f"DROP TABLE {quoted(name)}").fetchall()
+        return list(rows)
 
     def _made(self, name: str, sql: str, rows: list[tuple[Any, ...]]) -> Definition:
         cells = []
