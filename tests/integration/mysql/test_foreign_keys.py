@@ -47,6 +47,25 @@ def test_foreign_key_actions_without_the_log_are_refused_with_a_hint(mysql_datab
 
 
 @_BEFORE_9_6
+def test_foreign_keys_with_backquotes_in_their_names_are_read(mysql_database: MysqlDatabase) -> None:
+    """MariaDB's SHOW CREATE TABLE doubles them in the names of tables only."""
+    mysql_database.execute(
+        "CREATE TABLE `p``q` (`i``d` int PRIMARY KEY, `j``d` int, note int, UNIQUE (`j``d`, note))",
+        "CREATE TABLE `c``d` (`k``k` int PRIMARY KEY, `f``f` int, m int,"
+        " FOREIGN KEY (`f``f`) REFERENCES `p``q` (`i``d`) ON DELETE SET NULL,"
+        " CONSTRAINT `n``n` FOREIGN KEY (`f``f`, m) REFERENCES `p``q` (`j``d`, note) ON UPDATE CASCADE)",
+        "INSERT INTO `p``q` VALUES (1, 5, 2), (2, 6, 1)",
+        "INSERT INTO `c``d` VALUES (7, 1, NULL)",
+    )
+    with pytest.raises(StartRefusedError, match="c`d → .*p`q"), reading(mysql_database):
+        pass
+    with reading(mysql_database, foreign_key_actions="recopy") as read:
+        mysql_database.execute("DELETE FROM `p``q` WHERE `i``d` = 1")
+        read.new()
+        assert set(read.stale) == _stale(mysql_database, "c`d")
+
+
+@_BEFORE_9_6
 def test_user_who_may_only_select_is_refused_too(mysql_database: MysqlDatabase) -> None:
     mysql_database.execute(_PARENT, _CHILD)
     with connect(mysql_database.server) as connection:

@@ -8,6 +8,7 @@ are in the log, and the flags of every row event show it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from lowwater_extractor.sources.mysql.catalogue import DatabaseCatalogue
 from lowwater_extractor.sources.mysql.connect import quoted
 from lowwater_extractor.sources.mysql.ddl.alter import foreign_keys
 from lowwater_extractor.sources.mysql.ddl.effects import ForeignKey
-from lowwater_extractor.sources.mysql.ddl.tokens import tokens
+from lowwater_extractor.sources.mysql.ddl.tokens import NotUnderstoodError, tokens
 from lowwater_extractor.sources.mysql.server import Server
 
 #: flags of a row event: foreign keys were not checked; the server, not the engine, performed the actions
@@ -37,6 +38,13 @@ FROM information_schema.REFERENTIAL_CONSTRAINTS r JOIN information_schema.KEY_CO
  AND k.TABLE_NAME = r.TABLE_NAME AND k.REFERENCED_TABLE_NAME IS NOT NULL
 WHERE r.DELETE_RULE IN {_ACTIONS} OR r.UPDATE_RULE IN {_ACTIONS}
 ORDER BY 1, 2, 5, k.ORDINAL_POSITION"""
+
+#: MariaDB does not double backquotes in the names of a foreign key and of its columns, only in those of tables
+_MARIADB_KEY = re.compile(
+    r",\n\ \ CONSTRAINT\ `.+?`\ FOREIGN\ KEY\ \(`.+?`\)\ REFERENCES\ (?P<parent>(?:`(?:[^`]|``)+`\.)?`(?:[^`]|``)+`)"
+    r"\ \(`(?P<columns>.+?)`\)(?P<actions>(?:\ ON\ (?:DELETE|UPDATE)\ [A-Z]+(?:\ [A-Z]+)?)*)(?=,\n|\n\))",
+    re.DOTALL | re.VERBOSE,
+)
 
 HINT = (
     "set foreign_key_actions: recopy, and these tables are copied again whenever a parent's rows have changed them; or "
@@ -119,6 +127,11 @@ def _listed(catalogue: DatabaseCatalogue) -> list[ChildKey]:
     return list(found.values())
 
 
+def _requoted(found: re.Match[str]) -> str:
+    columns = [name.replace("`", "``") for name in found["columns"].split("`, `")]
+    return f",\n  FOREIGN KEY REFERENCES {found['parent']} (`{'`, `'.join(columns)}`){found['actions']}"
+
+
 def _keys_of(catalogue: DatabaseCatalogue, name: str, source: str) -> list[ChildKey]:
     namespace, table = name.split(".", 1)
     try:
@@ -133,7 +146,15 @@ def _keys_of(catalogue: DatabaseCatalogue, name: str, source: str) -> list[Child
             f"the foreign keys of {name}, a parent of captured tables, cannot be read: {error.what}",
             source=source, hint=f"GRANT SELECT ON {quoted(namespace, table)} to the user of this source",
         ) from error  # fmt: skip
-    keys = foreign_keys(list(tokens(text, is_mariadb=catalogue.server.is_mariadb)))
+    if catalogue.server.is_mariadb:
+        text = _MARIADB_KEY.sub(_requoted, text)
+    try:
+        keys = foreign_keys(list(tokens(text, is_mariadb=catalogue.server.is_mariadb)))
+    except NotUnderstoodError as error:
+        raise StartRefusedError(
+            f"the definition of {name} (SHOW CREATE TABLE) cannot be parsed: {error}",
+            source=source, hint=f"remove backquotes from the names in the foreign keys of {name}, or exclude the table",
+        ) from error  # fmt: skip
     return [ChildKey(name, f"{key.parent[0] or namespace}.{key.parent[1]}", key) for key in keys]
 
 
