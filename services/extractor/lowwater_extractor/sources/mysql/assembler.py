@@ -88,7 +88,7 @@ class Assembler:
         self._maps: dict[bytes, Relation | None] = {}
         self._tables: dict[bytes, Relation | None] = {}
         self._group: Group | None = None
-        self._xa = HeldTransactions(source, leaves_out=leaves_out)
+        self._xa = HeldTransactions(source, make.is_captured, leaves_out=leaves_out)
         #: end of the last event in the log
         self.file = resume.start.file
         self.position = resume.start.position
@@ -136,7 +136,8 @@ class Assembler:
         Its tables are marked stale at the count of the next group. Copies whose view is after that group, or after
         `move_on`, are valid.
         """
-        for table in self._xa.take(xid).tables:
+        group = self._xa.take(xid)
+        for table in group.tables | group.stale.keys() if group is not None else ():
             self.ddl.stale.add(table, Order(self.count + 1, 0), f"XA {xid} was ended without a log entry")
 
     # -- events ------------------------------------------------------------------------------------------
@@ -399,7 +400,7 @@ class Assembler:
         # columns and keys of tables may be different from here on
         self._maps.clear()
         self._parents.clear()
-        self._xa.altered(self.ddl.is_altered_by(statement, namespace))
+        self._xa.altered(self.ddl.altered_names(statement, namespace))
         if group.is_kept and not group.is_idle:
             self.ddl.apply(statement, namespace, group)
         if not group.is_begun or group.is_standalone:

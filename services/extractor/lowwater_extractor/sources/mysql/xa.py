@@ -10,8 +10,8 @@ prepared (seen on MySQL 9.7). Held transactions are therefore compared with thos
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from lowwater.errors import LogGapError
@@ -20,16 +20,32 @@ from lowwater_extractor.sources.mysql.event_group import Group
 from lowwater_extractor.sources.mysql.position import Place
 
 
+_ALTERED = "it was altered while an XA transaction with changes of it was prepared"
+
+
 @dataclass(frozen=True, slots=True)
 class _Held:
     group: Group
     #: position before the group of its XA PREPARE
     place: Place
+    #: tables that may hold its rows, and that were altered since XA PREPARE; captured or not
+    altered: set[str] = field(default_factory=set)
+
+    def add_altered(self, old: str, new: str) -> None:
+        tables = self.group.tables | self.altered
+        if old.endswith("."):
+            self.altered.update(table for table in tables if table.startswith(old))
+            return
+        self.altered.update(tables & {old, new})
+        if new and old in tables:
+            # a table that is renamed takes the rows along
+            self.altered.add(new)
 
 
 class HeldTransactions:
-    def __init__(self, source: str, *, leaves_out: bool) -> None:
+    def __init__(self, source: str, is_captured: Callable[[str], bool], *, leaves_out: bool) -> None:
         self._source = source
+        self._is_captured = is_captured
         self._leaves_out = leaves_out
         #: in order of XA PREPARE
         self._held: dict[Any, _Held] = {}
@@ -38,30 +54,38 @@ class HeldTransactions:
     def xids(self) -> frozenset[Any]:
         return frozenset(self._held)
 
-    def take(self, xid: object) -> Group:
-        return self._held.pop(xid).group
+    def take(self, xid: object) -> Group | None:
+        """Return the changes of a transaction that has ended, with the tables that they make stale."""
+        held = self._held.pop(xid, None)
+        if held is None:
+            return None
+        held.group.stale |= dict.fromkeys(filter(self._is_captured, held.altered), _ALTERED)
+        return held.group
 
     def hold(self, xid: object, group: Group, place: Place) -> None:
         self._held[xid] = _Held(group, place)
 
-    def altered(self, is_altered: Callable[[str], bool]) -> None:
+    def altered(self, names: Iterable[tuple[str, str]]) -> None:
         """Mark tables of held transactions that a statement has altered, emptied, dropped or renamed meanwhile.
 
-        Some servers (seen on MySQL 8.0.12) do not keep the metadata locks of a prepared transaction whose session has
-        ended. Then its rows may belong to a table that is gone, or have other columns.
+        `names`: as `Ddl.altered_names` yields them. Some servers (seen on MySQL 8.0.12) do not keep the metadata locks
+        of a prepared transaction whose session has ended. Then its rows may belong to a table that is gone, have other
+        columns, or be in the table under its new name, which is marked, too.
         """
-        for held in self._held.values():
-            for table in filter(is_altered, held.group.tables):
-                held.group.stale[table] = "it was altered while an XA transaction with changes of it was prepared"
+        if not self._held:
+            return
+        for old, new in names:
+            for held in self._held.values():
+                held.add_altered(old, new)
 
     def end(self, xid: object, group: Group, *, is_commit: bool) -> tuple[Group | None, str]:
         """Return the group with the changes that XA COMMIT commits (None: none), and why changes are left out.
 
         Raises LogGapError if the transaction was prepared before capture started, unless configured to leave it out.
         """
-        held = self._held.pop(xid, None)
+        held = self.take(xid)
         if held is not None:
-            return (group.with_changes(held.group) if is_commit else None), ""
+            return (group.with_changes(held) if is_commit else None), ""
         if group.is_covered or not is_commit:
             return None, ""
         if self._leaves_out:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from lowwater.errors import LogUnknownError
@@ -58,17 +58,17 @@ class Ddl:
         for effect in statement.effects:
             self._apply(effect, statement.verb, namespace, group)
 
-    def is_altered_by(self, statement: Statement, namespace: str) -> Callable[[str], bool]:
-        """Return a function that tells whether the statement concerns a table."""
-        names, spaces = set(), set()
+    def altered_names(self, statement: Statement, namespace: str) -> Iterator[tuple[str, str]]:
+        """Yield the full name of each table that the statement concerns, and its new name if it renames it, else "".
+
+        The name of a whole database ends with a dot.
+        """
         for effect in statement.effects:
             if not effect.table[1]:
-                spaces.add(self._space(effect))
-                continue
-            names.add(self._full(effect.table, namespace))
-            if effect.new_name is not None:
-                names.add(self._full(effect.new_name, namespace))
-        return lambda table: table in names or table.partition(".")[0] in spaces
+                yield f"{self._space(effect)}.", ""
+            else:
+                new = self._full(effect.new_name, namespace) if effect.new_name is not None else ""
+                yield self._full(effect.table, namespace), new
 
     def commit(self, group: Group, order: Order) -> None:
         """Mark the group's stale tables, at the order of the group."""
