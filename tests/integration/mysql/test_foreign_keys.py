@@ -57,7 +57,7 @@ def test_foreign_keys_with_backquotes_in_their_names_are_read(mysql_database: My
         "INSERT INTO `p``q` VALUES (1, 5, 2), (2, 6, 1)",
         "INSERT INTO `c``d` VALUES (7, 1, NULL)",
     )
-    with pytest.raises(StartRefusedError, match="c`d → .*p`q"), reading(mysql_database):
+    with pytest.raises(StartRefusedError, match=r"c`d → .*p`q"), reading(mysql_database):
         pass
     with reading(mysql_database, foreign_key_actions="recopy") as read:
         mysql_database.execute("DELETE FROM `p``q` WHERE `i``d` = 1")

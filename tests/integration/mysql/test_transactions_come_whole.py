@@ -204,7 +204,7 @@ def test_table_that_is_made_again_while_an_xa_transaction_of_it_is_prepared_is_s
 def test_table_under_its_new_name_is_stale_if_an_xa_transaction_was_prepared_before_the_rename(
     items: MysqlDatabase,
 ) -> None:
-    """MySQL 8.0.12 renames it, and the rows come into the table under its new name. The log has them under the old one."""
+    """MySQL 8.0.12 renames it: the rows come into the table under its new name, the log has them under the old one."""
     items.execute("CREATE TABLE other (id int PRIMARY KEY, name varchar(40), n int)")
     with reading(items) as read:
         _xa(items, "moved", "(7, 'g', 7)")

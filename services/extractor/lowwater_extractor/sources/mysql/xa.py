@@ -19,7 +19,6 @@ from lowwater_extractor.sources.mysql.ddl.statements import Xid
 from lowwater_extractor.sources.mysql.event_group import Group
 from lowwater_extractor.sources.mysql.position import Place
 
-
 _ALTERED = "it was altered while an XA transaction with changes of it was prepared"
 
 

@@ -115,8 +115,8 @@ class Definitions:
         return known
 
     def _read(self, name: str, sql: str) -> Definition:
-        # the engine does not quote names everywhere: it refuses AUTOINCREMENT in a table with a quote in its name, which
-        # a rename can make
+        # the engine does not quote names everywhere: it refuses AUTOINCREMENT in a table with a quote in its name, as a
+        # rename can make it
         safe = (_SAFE_NAME, _CREATE.sub(f"CREATE TABLE {_SAFE_NAME}", sql, count=1))
         refused: turso.Error | None = None
         for tried, text in ((name, sql), safe):
