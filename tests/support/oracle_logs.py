@@ -28,6 +28,7 @@ from lowwater_extractor.sources.oracle.redo.layout import (
     pad4,
 )
 from lowwater_extractor.sources.oracle.redo.scan import Damage, find_lwns
+from lowwater_extractor.sources.oracle.scn import Scn
 
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data" / "oracle-free-23"
 
@@ -73,7 +74,7 @@ def vector(
     dba: int = 0x0600000E,
 ) -> bytes:
     order = form.order
-    head = pack(f"{order}BBHHHI8sBB", opcode >> 8, opcode & 0xFF, class_, 24, 0, dba, pack_scn(1, order), 1, typ)
+    head = pack(f"{order}BBHHHI8sBB", opcode >> 8, opcode & 0xFF, class_, 24, 0, dba, pack_scn(Scn(1), order), 1, typ)
     head += pack(f"{order}HHHHH", low_object, container, 0, 0, 0)
     sizes = pack(f"{order}{len(fields) + 1}H", 2 * len(fields) + 2, *map(len, fields))
     return head + _padded(sizes) + b"".join(map(_padded, fields))
@@ -209,10 +210,10 @@ class MadeLog(NamedTuple):
         pack_into(f"{order}II8sIIIHHI", one, 20, *parts)
         is_open = self.next_scn is None
         pack_into(f"{order}I", one, 156, NAB_OPEN if is_open else used)
-        pack_into(f"{order}I8s", one, 160, self.identity.resetlogs, pack_scn(7, order, flagged=True))
+        pack_into(f"{order}I8s", one, 160, self.identity.resetlogs, pack_scn(Scn(7), order, flagged=True))
         pack_into(f"{order}H", one, 176, self.thread)
-        one[180:188] = pack_scn(self.first_scn, order, flagged=True)
-        one[192:200] = pack_scn(SCN_NONE if self.next_scn is None else self.next_scn, order, flagged=True)
+        one[180:188] = pack_scn(Scn(self.first_scn), order, flagged=True)
+        one[192:200] = pack_scn(Scn(SCN_NONE if self.next_scn is None else self.next_scn), order, flagged=True)
         one[272:280] = b"\xff" * 8
         return bytes(zero) + seal(bytes(one), 1, self.sequence, form)
 
@@ -243,7 +244,7 @@ def _lwn_blocks(lwn: MadeLwn, form: Format) -> bytes:
     count = len(payload) // step
     order = form.order
     upper = lwn.upper if lwn.upper is not None else max((one.scn for one in lwn.records), default=lwn.scn) + 1
-    scns = (pack_scn(lwn.scn, order), b"\xee" * 8, pack_scn(upper, order))
+    scns = (pack_scn(Scn(lwn.scn), order), b"\xee" * 8, pack_scn(Scn(upper), order))
     payload[24:68] = _LWN[order].pack(lwn.number, lwn.members, count, count, 10, *scns, lwn.time)
     blocks = bytearray()
     for block in range(count):

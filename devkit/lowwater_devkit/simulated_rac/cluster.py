@@ -32,6 +32,7 @@ from lowwater_devkit.simulated_rac.redo.rows import PIECE_BYTES_MAX, RedoTable
 from lowwater_devkit.simulated_rac.transactions import Transactions
 from lowwater_extractor.sources.oracle.dictionary import file as dictionary_file
 from lowwater_extractor.sources.oracle.dictionary.dictionary import ALL, PRIMARY_KEY, Dictionary, TableVersion
+from lowwater_extractor.sources.oracle.scn import Scn
 
 __all__ = ["Cluster", "Committed", "LoggedChange", "Transaction"]
 
@@ -86,7 +87,7 @@ class Cluster(Transactions):
             object_id=redo.segment.object_id,
             columns=tuple(redo.columns),
             container=CONTAINER,
-            from_scn=self.scn if self.instances else 0,
+            from_scn=Scn(self.scn if self.instances else 0),
             key=table.key,
             data_object_ids=(redo.segment.data_object_id,),
             supplemental=_SUPPLEMENTAL[self._supplemental],

@@ -15,6 +15,7 @@ from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary
 from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.file_header import Identity
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories, LogFiles
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import OpenTransaction, Start, Thread, ThreadSnapshot
 
 
@@ -54,12 +55,12 @@ class SimulatedView:
         threads = {}
         for number, info in control["threads"].items():
             state = ThreadState(info["state"])
-            threads[int(number)] = Thread(int(number), state, True, info["sequence"], info["enabled_scn"], 0, "")
-        return ThreadSnapshot(int(control["current_scn"]), threads)
+            threads[int(number)] = Thread(int(number), state, True, info["sequence"], info["enabled_scn"], Scn(0), "")
+        return ThreadSnapshot(Scn(int(control["current_scn"])), threads)
 
     def start(self) -> Start:
         control = self._control()
-        since, opened = int(control["current_scn"]), []
+        since, opened = Scn(int(control["current_scn"])), []
         for entry in control["open"]:
             usn, slot, wrap = entry["xid"] >> 48, entry["xid"] >> 32 & 0xFFFF, entry["xid"] & 0xFFFF_FFFF
             opened.append(OpenTransaction(entry["thread"], usn, slot, wrap, entry["scn"], control["container"]))

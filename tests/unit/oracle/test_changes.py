@@ -29,6 +29,7 @@ from lowwater_extractor.sources.oracle.rows.row_changes import Joiner
 from lowwater_extractor.sources.oracle.rows.row_decoder import TableRows
 from lowwater_extractor.sources.oracle.rows.row_decoder_fast import Quicks, quicks
 from lowwater_extractor.sources.oracle.rows.value_writing import encode_number, encoder
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 TS = 1_772_847_880_000_000
@@ -358,12 +359,12 @@ class TestVersions:
         new = table(number("ID", 1), text("B", 2), text("C", 3), from_scn=20)
         made, build = maker(old, new), Build()
         data = [build.insert([encode_number(1), b"x"])]
-        assert list(Changes(made, data, TS, 19)) == [want(old, "c", None, [1, b"x"])]
-        assert list(Changes(made, data, TS, 20)) == [want(new, "c", None, [1, b"x", None])]
+        assert list(Changes(made, data, TS, Scn(19))) == [want(old, "c", None, [1, b"x"])]
+        assert list(Changes(made, data, TS, Scn(20))) == [want(new, "c", None, [1, b"x", None])]
         assert list(Changes(made, data, TS)) == [want(new, "c", None, [1, b"x", None])]
         assert made.seen["BANK.ACCOUNTS"] == new.schema
         with pytest.raises(LogUnknownError, match="at SCN 9"):
-            list(Changes(made, data, TS, 9))
+            list(Changes(made, data, TS, Scn(9)))
 
     def test_partitions_and_containers(self) -> None:
         version = table(number("ID", 1), partition_ids=(90, 91))
@@ -377,17 +378,17 @@ class TestVersions:
     def test_ddl_of_a_captured_table(self) -> None:
         ddl = Build().head(0) + Build().undo([])
         with pytest.raises(LogUnknownError, match="altered"):
-            maker(ACCOUNTS).altered(30, ddl)
-        assert maker(ACCOUNTS).altered(30, Build(object_id=5).head(0) + Build().undo([])) == (False, False)
-        assert maker(ACCOUNTS).altered(30, statement("TRUNCATE/**/TABLE accounts", kind=85)) == (True, False)
-        assert maker(ACCOUNTS).altered(30, statement("create index i on accounts (id)", kind=9)) == (False, False)
+            maker(ACCOUNTS).altered(Scn(30), ddl)
+        assert maker(ACCOUNTS).altered(Scn(30), Build(object_id=5).head(0) + Build().undo([])) == (False, False)
+        assert maker(ACCOUNTS).altered(Scn(30), statement("TRUNCATE/**/TABLE accounts", kind=85)) == (True, False)
+        assert maker(ACCOUNTS).altered(Scn(30), statement("create index i on accounts (id)", kind=9)) == (False, False)
         for text in ("drop table accounts", "truncate table accounts cascade", "alter table accounts drop partition p"):
             with pytest.raises(LogUnknownError, match="altered"):
-                maker(ACCOUNTS).altered(30, statement(text))
+                maker(ACCOUNTS).altered(Scn(30), statement(text))
 
     def test_ddl_whose_text_goes_on_elsewhere_may_have_changed_rows(self) -> None:
         with pytest.raises(LogUnknownError, match="altered"):
-            maker(ACCOUNTS).altered(30, statement("create index i on accounts (", parts=2))
+            maker(ACCOUNTS).altered(Scn(30), statement("create index i on accounts (", parts=2))
 
 
 def statement(text: str, kind: int = 15, parts: int = 1) -> bytes:

@@ -24,6 +24,7 @@ from lowwater_extractor.sources.oracle.logminer.contents import OPERATIONS, Acti
 from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
 from lowwater_extractor.sources.oracle.logminer.transactions import Assembler
 from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 from lowwater_extractor.spill import SpillSpace
 
@@ -69,7 +70,7 @@ class Mined:
 
     def feed(self, database: SimulatedOracle) -> Mined:
         rows, database.rows = database.rows, []
-        self.assembler.feed(Joiner().whole(rows), 0, 1 << 63, self.out)
+        self.assembler.feed(Joiner().whole(rows), Scn(0), Scn(1 << 63), self.out)
         return self
 
     def changes(self) -> list[dict[str, Any]]:
@@ -381,7 +382,7 @@ def test_rows_outside_of_the_window_and_commits_that_go_back_stop(tmp_path: Path
     database, mined = SimulatedOracle(), Mined(tmp_path)
     work = database.begin(1)
     with pytest.raises(MarkBrokenError, match="window"):
-        mined.assembler.feed(database.rows, work.start, work.start + 10, [])
+        mined.assembler.feed(database.rows, Scn(work.start), Scn(work.start + 10), [])
     for _ in range(2):
         work = database.begin(1)
         database.insert(work, 1, "a", "1.00")

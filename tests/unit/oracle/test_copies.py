@@ -20,6 +20,7 @@ from lowwater_extractor.api import PlannedTable
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.rows.value_writing import encode_number, encoder, rowid_parts
 from lowwater_extractor.sources.oracle.rows.values import decoder, rowid_text
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.snapshot.chunks import Bounds, Extent, cuts, pieces
 from lowwater_extractor.sources.oracle.snapshot.read import read_chunk
 from lowwater_extractor.sources.oracle.snapshot.view import ScnView
@@ -89,7 +90,7 @@ def test_each_row_is_in_exactly_one_piece(seed: int) -> None:
     extents = [
         Extent(rng.choice((100, 101)), rng.choice((4, 5, 1024)), at * 64, rng.randrange(1, 64), 8192) for at in range(9)
     ]
-    found = pieces(Bounds("BANK", "T", 1), cuts(extents, rng.randrange(1, 40)))
+    found = pieces(Bounds("BANK", "T", Scn(1)), cuts(extents, rng.randrange(1, 40)))
     ends = [rowid_parts(piece.high) for piece in found if piece.high is not None]
     assert ends == sorted(set(ends))
     for _ in range(200):
@@ -104,7 +105,7 @@ def test_each_row_is_in_exactly_one_piece(seed: int) -> None:
 
 
 def test_bounds_are_what_they_were() -> None:
-    for bounds in pieces(Bounds("BANK", "T", 77), [place(5)]):
+    for bounds in pieces(Bounds("BANK", "T", Scn(77)), [place(5)]):
         assert Bounds.decode(bounds.encode()) == bounds
     with pytest.raises(CodecError, match="bounds"):
         Bounds.decode(b'{"colour": 1}')

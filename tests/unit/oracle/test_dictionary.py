@@ -13,6 +13,7 @@ from lowwater.codec.table import ColumnKind
 from lowwater.errors import ConfigError, LogUnknownError, StartRefusedError
 from lowwater_extractor.sources.oracle.dictionary.dictionary import ALL, Dictionary, TableVersion, with_options
 from lowwater_extractor.sources.oracle.dictionary.file import from_json, load, save, table_to_json, to_json
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 ID = OracleColumn("ID", 1, OracleType.NUMBER, 22, 9, 0, nullable=False)
@@ -28,10 +29,10 @@ class TestVersions:
     def test_from_its_scn_until_the_next(self) -> None:
         old, new = table(from_scn=10), table(from_scn=20, columns=(ID,))
         dictionary = Dictionary([new, old])
-        assert dictionary.find(3, 70, 9) is None
-        assert [dictionary.find(3, 70, scn) for scn in (10, 19, 20, 99)] == [old, old, new, new]
-        assert dictionary.span(3, 70, 15) == (old, 10, 20)
-        assert dictionary.span(3, 70, 25) == (new, 20, 1 << 64)
+        assert dictionary.find(3, 70, Scn(9)) is None
+        assert [dictionary.find(3, 70, Scn(scn)) for scn in (10, 19, 20, 99)] == [old, old, new, new]
+        assert dictionary.span(3, 70, Scn(15)) == (old, 10, 20)
+        assert dictionary.span(3, 70, Scn(25)) == (new, 20, 1 << 64)
         assert dictionary.last() == [new]
         assert list(dictionary) == [old, new]
 
@@ -39,24 +40,24 @@ class TestVersions:
         dictionary = Dictionary([table(), table(container=4)])
         assert dictionary.objects() == {3: frozenset({70}), 4: frozenset({70})}
         with pytest.raises(LogUnknownError, match="container 5"):
-            dictionary.table(5, 70, 1)
+            dictionary.table(5, 70, Scn(1))
 
     def test_partitions_are_found_by_their_own_objects(self) -> None:
         version = table(partition_ids=(71, 72))
         dictionary = Dictionary([version])
-        assert dictionary.find(3, 72, 0) is version
+        assert dictionary.find(3, 72, Scn(0)) is version
         assert dictionary.objects() == {3: frozenset({70, 71, 72})}
         # a partition that is added later is not in the first version
         dictionary.add(table(partition_ids=(71, 72, 73), from_scn=5))
-        assert dictionary.find(3, 73, 4) is None
-        assert dictionary.find(3, 73, 5) is dictionary.find(3, 70, 5)
+        assert dictionary.find(3, 73, Scn(4)) is None
+        assert dictionary.find(3, 73, Scn(5)) is dictionary.find(3, 70, Scn(5))
 
     def test_read_again_at_the_same_scn(self) -> None:
         dictionary = Dictionary([table(from_scn=10)])
         again = table(from_scn=10, key=())
         dictionary.add(again)
         assert len(dictionary) == 1
-        assert dictionary.find(3, 70, 10) is again
+        assert dictionary.find(3, 70, Scn(10)) is again
 
 
 class TestTables:

@@ -13,6 +13,7 @@ from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle import discovery as d
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.discovery import SQL_VERSION, DatabaseLogs, Discovery
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import txid_text, xid_of
 
 
@@ -99,7 +100,7 @@ def test_logs_online_and_archived() -> None:
     found = discovery_of(database)
     online = found.online_logs()
     assert [(log.sequence, log.next_scn is None) for log in online] == [(4, False), (5, True)]
-    archived = found.archived_logs(database.resetlogs, online[0].first_scn - 1, database.scn)
+    archived = found.archived_logs(Scn(database.resetlogs), Scn(online[0].first_scn - 1), Scn(database.scn))
     assert [log.sequence for log in archived] == [3, 4]
     assert not any(log.is_online for log in archived)
 
@@ -179,7 +180,7 @@ def test_files_of_the_server_as_they_lie_here(tmp_path: Path) -> None:
     online.mkdir()
     archive.mkdir()
     config = config_of(redo={"paths": {"/redo": online, "/arch": archive}})
-    logs = DatabaseLogs(Discovery(database, config, "bank"), config, "bank", database.resetlogs)
+    logs = DatabaseLogs(Discovery(database, config, "bank"), config, "bank", Scn(database.resetlogs))
     assert logs.current_sequence(1) == 5
     assert logs.current_sequence(9) is None
     assert logs.find_online(1, 5) is None

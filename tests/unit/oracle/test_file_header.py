@@ -32,6 +32,7 @@ from lowwater_extractor.sources.oracle.redo.layout import (
     unpack_time,
     version_text,
 )
+from lowwater_extractor.sources.oracle.scn import Scn
 
 WHERE: Where = {"source": "orders", "thread": 1, "position": "sequence 15 offset 0 record 0"}
 
@@ -60,10 +61,10 @@ def test_the_real_headers() -> None:
         thread=1,
         sequence=15,
         resetlogs=1224959854,
-        resetlogs_scn=2061806,
+        resetlogs_scn=Scn(2061806),
         previous_resetlogs=1222743579,
-        first_scn=2266630,
-        next_scn=2267717,
+        first_scn=Scn(2266630),
+        next_scn=Scn(2267717),
         first_time=first.first_time,
         next_time=first.next_time,
         used_blocks=598,
@@ -155,7 +156,7 @@ def test_identity_as_text() -> None:
 
 @given(scn=st.integers(0, (1 << 62) - 1), flagged=st.booleans(), order=st.sampled_from("<>"))
 def test_an_scn_in_either_form(scn: int, flagged: bool, order: str) -> None:
-    assert unpack_scn(pack_scn(scn, order, flagged=flagged), 0, order) == scn
+    assert unpack_scn(pack_scn(Scn(scn), order, flagged=flagged), 0, order) == scn
 
 
 def test_scn_forms_by_bytes() -> None:

@@ -12,6 +12,7 @@ from lowwater_extractor.sources.oracle.altered_tables import Followed
 from lowwater_extractor.sources.oracle.ddl import parse
 from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
 from lowwater_extractor.sources.oracle.dictionary.live_dictionary import FollowedDictionary
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 NEWEST = 500
@@ -19,7 +20,7 @@ NEWEST = 500
 
 def table(columns: int, scn: int = 0, partitions: tuple[int, ...] = (), number: int = 100) -> TableVersion:
     found = tuple(OracleColumn(f"C{n}", n, OracleType.NUMBER, 22) for n in range(1, columns + 1))
-    return TableVersion("s", "BANK", f"T{number}", number, found, 3, scn, partition_ids=partitions)
+    return TableVersion("s", "BANK", f"T{number}", number, found, 3, Scn(scn), partition_ids=partitions)
 
 
 @dataclass
@@ -38,7 +39,7 @@ class SimulatedLive:
 
     def read(self, scn: int, only: str = "") -> list[TableVersion]:
         self.asked.append(("read", scn, only))
-        return [self.tables[only].since(scn)] if only in self.tables else []
+        return [self.tables[only].since(Scn(scn))] if only in self.tables else []
 
     def name_of(self, object_id: int, scn: int) -> str | None:
         self.asked.append(("name", scn, object_id))
@@ -60,13 +61,13 @@ def followed(live: SimulatedLive, *versions: TableVersion) -> FollowedDictionary
 
 
 def columns(dictionary: FollowedDictionary, scn: int, number: int = 100) -> int:
-    return len(dictionary.span(3, number, scn)[0].columns)
+    return len(dictionary.span(3, number, Scn(scn))[0].columns)
 
 
 def after(dictionary: FollowedDictionary, text: str, number: int = 100, scn: int = 50) -> Followed:
     statement = parse(text)
     assert statement is not None
-    return dictionary.after(3, number, statement, scn)
+    return dictionary.after(3, number, statement, Scn(scn))
 
 
 def test_after_ddl_the_table_is_read_as_of_its_commit_and_holds_above_it() -> None:
@@ -96,11 +97,11 @@ def test_name_with_another_object_is_stale_and_the_old_object_is_foreign() -> No
     # its object is older than the dictionary, and was not captured
     assert found.joined == {"BANK.T100"}
     assert dictionary.revision > revision
-    assert not dictionary.is_foreign(3, 100, 50)
-    assert dictionary.is_foreign(3, 100, 51)
+    assert not dictionary.is_foreign(3, 100, Scn(50))
+    assert dictionary.is_foreign(3, 100, Scn(51))
     again = FollowedDictionary.remembered("s", dictionary.notes(), live)
-    assert again.is_foreign(3, 100, 51)
-    assert again.find(3, 90, 51) is not None
+    assert again.is_foreign(3, 100, Scn(51))
+    assert again.find(3, 90, Scn(51)) is not None
 
 
 def test_renamed_table_takes_its_object_along() -> None:
@@ -109,13 +110,13 @@ def test_renamed_table_takes_its_object_along() -> None:
     dictionary = followed(live, table(2))
     found = after(dictionary, "rename t100 to new")
     assert found.stale == {"BANK.NEW": "RENAME: the name belongs to another object, with other rows"}
-    assert dictionary.span(3, 100, 50)[0].table == "T100"
-    assert dictionary.span(3, 100, 51)[0].table == "NEW"
-    assert not dictionary.is_foreign(3, 100, 51)
+    assert dictionary.span(3, 100, Scn(50))[0].table == "T100"
+    assert dictionary.span(3, 100, Scn(51))[0].table == "NEW"
+    assert not dictionary.is_foreign(3, 100, Scn(51))
     # renamed to a name that is not captured
     live.tables.clear()
     assert after(dictionary, "rename new to zzz", scn=70).stale == {}
-    assert dictionary.is_foreign(3, 100, 71)
+    assert dictionary.is_foreign(3, 100, Scn(71))
 
 
 def test_table_that_is_renamed_into_a_captured_name_joins_and_is_stale() -> None:
@@ -149,10 +150,10 @@ def test_table_that_a_cascade_may_have_emptied_is_stale() -> None:
 def test_object_of_another_table_is_asked_for_again_after_its_ddl() -> None:
     live = SimulatedLive()
     dictionary = followed(live)
-    assert dictionary.is_foreign(3, 600, 40)
+    assert dictionary.is_foreign(3, 600, Scn(40))
     live.tables["BANK.T600"], live.names[600] = table(2, number=600), "BANK.T600"
     after(dictionary, "rename interim to t600", number=600)
-    assert not dictionary.is_foreign(3, 600, 60)
+    assert not dictionary.is_foreign(3, 600, Scn(60))
 
 
 def test_table_that_joins_later_is_checked() -> None:
@@ -162,7 +163,7 @@ def test_table_that_joins_later_is_checked() -> None:
     live = SimulatedLive({"BANK.T502": table(1, number=502)}, {502: "BANK.T502"})
     dictionary = FollowedDictionary([table(2)], live, NEWEST, refuse)
     with pytest.raises(StartRefusedError, match="T502"):
-        dictionary.is_foreign(3, 502, 60)
+        dictionary.is_foreign(3, 502, Scn(60))
 
 
 def test_a_restart_remembers_versions() -> None:
@@ -185,48 +186,48 @@ def test_a_restart_remembers_versions() -> None:
 def test_a_partition_that_is_younger_than_the_dictionary_is_its_tables() -> None:
     live = SimulatedLive({"BANK.T100": table(2, partitions=(501,))}, {501: "BANK.T100"})
     dictionary = followed(live, table(2))
-    assert not dictionary.is_foreign(3, 501, 60)
-    assert dictionary.span(3, 501, 60)[0].table == "T100"
+    assert not dictionary.is_foreign(3, 501, Scn(60))
+    assert dictionary.span(3, 501, Scn(60))[0].table == "T100"
     assert dictionary.notes()
 
 
 def test_a_new_table_is_captured_and_a_strange_one_is_passed_over() -> None:
     live = SimulatedLive({"BANK.T502": table(1, number=502)}, {502: "BANK.T502"})
     dictionary = followed(live, table(2))
-    assert not dictionary.is_foreign(3, 502, 60)
+    assert not dictionary.is_foreign(3, 502, Scn(60))
     assert columns(dictionary, 60, 502) == 1
-    assert dictionary.is_foreign(3, 503, 60)
-    assert dictionary.is_foreign(3, 503, 61)
+    assert dictionary.is_foreign(3, 503, Scn(60))
+    assert dictionary.is_foreign(3, 503, Scn(61))
     assert live.asked.count(("name", 60, 503)) == 1
     assert ("name", 61, 503) not in live.asked
 
 
 def test_an_old_object_that_nobody_knows_is_an_error() -> None:
     dictionary = followed(SimulatedLive(), table(2))
-    assert not dictionary.is_foreign(3, 99, 60)
+    assert not dictionary.is_foreign(3, 99, Scn(60))
     with pytest.raises(LogUnknownError, match="object 99"):
-        dictionary.span(3, 99, 60)
+        dictionary.span(3, 99, Scn(60))
 
 
 def test_name_that_got_another_object_without_ddl_in_the_log_is_found_and_stale() -> None:
     live = SimulatedLive({"BANK.T100": replace(table(2, number=90), table="T100")}, scn=50)
     dictionary = followed(live, table(2))
-    assert dictionary.verify(40) is None
+    assert dictionary.verify(Scn(40)) is None
     # the database was asked at SCN 50: not before that was read
-    assert dictionary.verify(49) is None
-    found = dictionary.verify(50)
+    assert dictionary.verify(Scn(49)) is None
+    found = dictionary.verify(Scn(50))
     assert found is not None
     assert found.stale == {"BANK.T100": "a statement that was not found in the log"}
     assert found.joined == {"BANK.T100"}
-    assert dictionary.is_foreign(3, 100, 51)
-    assert dictionary.verify(60) is None
-    assert dictionary.verify(60) is None
+    assert dictionary.is_foreign(3, 100, Scn(51))
+    assert dictionary.verify(Scn(60)) is None
+    assert dictionary.verify(Scn(60)) is None
 
 
 def test_name_whose_ddl_is_still_to_be_read_is_not_taken_for_lost() -> None:
     new = replace(table(2, number=600), table="T100")
     live = SimulatedLive({"BANK.T100": new}, {600: "BANK.T100"}, scn=50)
     dictionary = followed(live, table(2))
-    assert dictionary.verify(40) is None
+    assert dictionary.verify(Scn(40)) is None
     after(dictionary, "rename stage to t100", number=600, scn=45)
-    assert dictionary.verify(50) is None
+    assert dictionary.verify(Scn(50)) is None

@@ -17,6 +17,7 @@ from lowwater_extractor.sources.oracle.rows.changes import Changes, FrameMaker
 from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
 from lowwater_extractor.sources.oracle.rows.row_decoder import OUT_OF_LINE
 from lowwater_extractor.sources.oracle.rows.value_writing import encode_number, encoder
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.types import OracleColumn, OracleType
 
 CLOB = OracleColumn("C", 2, OracleType.CLOB, charset_form=1, charset="AL32UTF8")
@@ -37,7 +38,7 @@ class Answering(SimulatedOracle):
 
 def frames(version: TableVersion, database: SimulatedOracle, *data: bytes) -> list[Any]:
     maker = FrameMaker("bank", Dictionary([version]), Encoders(), lobs=LobFetch(database))
-    return list(Changes(maker, data, TS, SCN))
+    return list(Changes(maker, data, TS, Scn(SCN)))
 
 
 def not_in_log(column: str, why: str) -> float:

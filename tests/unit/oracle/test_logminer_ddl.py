@@ -19,6 +19,7 @@ from lowwater_extractor.sources.oracle.logminer.changes import ChangeMaker
 from lowwater_extractor.sources.oracle.logminer.contents import Joiner
 from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
 from lowwater_extractor.sources.oracle.logminer.transactions import Assembler
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.supplemental import SQL_SUPPLEMENTAL, SupplementalCheck
 from lowwater_extractor.spill import SpillSpace
 
@@ -53,7 +54,7 @@ class Mined:
     def read(self) -> tuple[list[tuple[str, str]], set[str]]:
         out: list[SourceTransaction] = []
         rows, self.database.rows = self.database.rows, []
-        self.assembler.feed(Joiner().whole(rows), 0, 1 << 63, out)
+        self.assembler.feed(Joiner().whole(rows), Scn(0), Scn(1 << 63), out)
         changes = [self.encoders.decode(frame, n) for each in out for n, frame in enumerate(each.changes, 1)]
         return [(change.op, change.table) for change in changes], set(self.assembler.stale.found)
 
@@ -178,9 +179,9 @@ class TestSupplementalLogging:
         bad = replace(ACCOUNTS, table="LATER", object_id=9, partition_ids=())
         check = SupplementalCheck("bank", database, lambda _: [bad])
         tables = MinedTables([good], lambda *_: True, lambda *_: [bad], check=check)
-        assert tables.find("BANK", "ACCOUNTS", 5) is good
+        assert tables.find("BANK", "ACCOUNTS", Scn(5)) is good
         with pytest.raises(StartRefusedError, match="LATER"):
-            tables.find("BANK", "LATER", 5)
+            tables.find("BANK", "LATER", Scn(5))
 
 
 def test_truncated_cluster_makes_its_tables_stale(tmp_path: Path) -> None:

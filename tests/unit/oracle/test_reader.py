@@ -34,6 +34,7 @@ from lowwater_extractor.sources.oracle.redo.events import Captured, Lwn
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories
 from lowwater_extractor.sources.oracle.redo.layout import Format, Place
 from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
+from lowwater_extractor.sources.oracle.scn import Scn
 
 MINE = Captured.of([(CONTAINER, OBJECT)])
 XID = (10, 12, 572)
@@ -107,7 +108,7 @@ def test_a_log_is_read_while_it_is_written(bench: Bench) -> None:
         seen += scns(reader)
         assert seen == [one.scn for one, end in zip(lwns, (3, 8, 9), strict=True) if end <= blocks]
     bench.put("redo01.log", CLOSED.pack(lwns)[:1024])
-    assert scns(reader) == [LogEnd(15, 50)]
+    assert scns(reader) == [LogEnd(15, Scn(50))]
     assert reader.place == Place(16, 0)
 
 
@@ -163,7 +164,7 @@ def test_what_an_older_round_left_behind_the_end_is_not_read(bench: Bench) -> No
     reader = bench.reader()
     assert scns(reader) == [10]
     bench.put("redo01.log", CLOSED.headers(3, 10))
-    assert scns(reader) == [LogEnd(15, 50)]
+    assert scns(reader) == [LogEnd(15, Scn(50))]
 
 
 def test_the_last_lwns_that_were_written_before_the_switch(bench: Bench) -> None:
@@ -173,13 +174,13 @@ def test_the_last_lwns_that_were_written_before_the_switch(bench: Bench) -> None
     assert scns(reader) == [10]
     bench.put("redo01.log", CLOSED.pack([lwn(10), lwn(20)]))
     bench.put("redo02.log", MadeLog(sequence=16, next_scn=None, first_scn=50).pack([lwn(50)], 3))
-    assert scns(reader) == [20, LogEnd(15, 50), 50]
+    assert scns(reader) == [20, LogEnd(15, Scn(50)), 50]
 
 
 def test_a_log_that_was_switched_but_whose_successor_has_not_begun(bench: Bench) -> None:
     bench.put("redo01.log", CLOSED.pack([lwn(10)]))
     reader = bench.reader()
-    assert scns(reader) == [10, LogEnd(15, 50)]
+    assert scns(reader) == [10, LogEnd(15, Scn(50))]
     assert scns(reader) == []
     bench.put("redo02.log", MadeLog(sequence=16, next_scn=None).pack([lwn(60)], 3))
     assert scns(reader) == [60]
@@ -204,7 +205,7 @@ def test_a_header_that_does_not_check(bench: Bench) -> None:
 
 def test_an_lwn_that_is_larger_than_a_slice(bench: Bench) -> None:
     bench.put("redo01.log", CLOSED.pack([lwn(10), lwn(20, 100_000), lwn(30)]))
-    assert scns(bench.reader(slice_max=2048)) == [10, 20, 30, LogEnd(15, 50)]
+    assert scns(bench.reader(slice_max=2048)) == [10, 20, 30, LogEnd(15, Scn(50))]
 
 
 def test_a_group_of_lwns_is_taken_when_all_are_there(bench: Bench) -> None:
@@ -235,7 +236,7 @@ def test_an_overwritten_log_goes_on_from_the_archive(bench: Bench) -> None:
     for sequence in (16, 17):
         log = MadeLog(sequence=sequence, first_scn=50 + sequence, next_scn=51 + sequence)
         (bench.archive / f"x{sequence}").write_bytes(log.pack([lwn(50 + sequence)]))
-    expected = [30, 40, LogEnd(15, 50), 66, LogEnd(16, 67), 67, LogEnd(17, 68), 90]
+    expected = [30, 40, LogEnd(15, Scn(50)), 66, LogEnd(16, Scn(67)), 67, LogEnd(17, Scn(68)), 90]
     assert scns(reader) == expected
 
 
@@ -251,7 +252,7 @@ def test_a_closed_log_that_is_being_overwritten(bench: Bench) -> None:
     data[3 * 512 + 100 : 4 * 512] = b"\x55" * 412
     data[:1024] = MadeLog(sequence=18, next_scn=None).headers(2, 7)
     bench.put("redo01.log", bytes(data))
-    for expected in (20, 30, LogEnd(15, 50)):
+    for expected in (20, 30, LogEnd(15, Scn(50))):
         found = reader.next()
         assert (found.scn if isinstance(found, Lwn) else found) == expected
     with pytest.raises(LogGapError, match="log 16 of thread 1"):
@@ -276,7 +277,7 @@ def test_a_gap_in_the_archive_alone(bench: Bench) -> None:
 
     archive(15)
     reader = bench.reader()
-    assert scns(reader) == [65, LogEnd(15, 99)]
+    assert scns(reader) == [65, LogEnd(15, Scn(99))]
     # archivers work side by side: the next but one may be there first
     archive(17)
     assert scns(reader) == []
@@ -284,7 +285,7 @@ def test_a_gap_in_the_archive_alone(bench: Bench) -> None:
     with pytest.raises(LogGapError, match="log 16 of thread 1"):
         reader.next()
     archive(16)
-    assert scns(reader) == [66, LogEnd(16, 99), 67, LogEnd(17, 99), 68, LogEnd(18, 99)]
+    assert scns(reader) == [66, LogEnd(16, Scn(99)), 67, LogEnd(17, Scn(99)), 68, LogEnd(18, Scn(99))]
 
 
 def test_a_position_ahead_of_the_database(bench: Bench) -> None:
@@ -303,7 +304,7 @@ def test_an_archived_log_that_is_cut_short(bench: Bench) -> None:
             bench.reader().next()
     # another copy that is whole is taken instead
     (bench.archive / "b").write_bytes(data)
-    assert scns(bench.reader()) == [10, 20, LogEnd(15, 50)]
+    assert scns(bench.reader()) == [10, 20, LogEnd(15, Scn(50))]
 
 
 def test_an_archived_log_that_was_still_written(bench: Bench) -> None:
@@ -320,7 +321,7 @@ def test_another_incarnation_is_not_mixed_in(bench: Bench) -> None:
     with pytest.raises(IncarnationError, match=r"opened with resetlogs \(1224959854 → 7\)"):
         bench.reader().next()
     bench.put("redo02.log", CLOSED.pack([lwn(10)]))
-    assert scns(bench.reader()) == [10, LogEnd(15, 50)]
+    assert scns(bench.reader()) == [10, LogEnd(15, Scn(50))]
 
 
 def test_archived_log_of_a_newer_incarnation_stops_the_source(bench: Bench) -> None:
@@ -384,7 +385,7 @@ def test_what_lies_beside_the_logs_is_not_seen(bench: Bench) -> None:
     (bench.archive / "empty").write_bytes(b"")
     (bench.archive / "folder").mkdir()
     (bench.archive / "15").write_bytes(CLOSED.pack([lwn(10)]))
-    assert scns(bench.reader()) == [10, LogEnd(15, 50)]
+    assert scns(bench.reader()) == [10, LogEnd(15, Scn(50))]
 
 
 # --- positions
@@ -397,7 +398,7 @@ def test_it_goes_on_at_any_lwn(bench: Bench) -> None:
     while isinstance(reader.next(), Lwn):
         places.append(reader.place)
     for done, place in enumerate(places):
-        assert scns(bench.reader(place.sequence, place.offset)) == [*[10, 20, 30][done:], LogEnd(15, 50)]
+        assert scns(bench.reader(place.sequence, place.offset)) == [*[10, 20, 30][done:], LogEnd(15, Scn(50))]
 
 
 @pytest.mark.parametrize("offset", [512, 1025, 4096 * 512])
@@ -422,7 +423,7 @@ def test_every_block_size_and_byte_order(bench: Bench, form: Format) -> None:
     assert isinstance(found, Lwn)
     assert found.offset == 2 * form.block_size
     assert [event[2] for event in found.events][1:] == [ROW | 0x0B02]
-    assert reader.next() == LogEnd(15, 50)
+    assert reader.next() == LogEnd(15, Scn(50))
 
 
 def test_other_objects_are_captured_from_a_place_on(bench: Bench) -> None:
@@ -433,11 +434,11 @@ def test_other_objects_are_captured_from_a_place_on(bench: Bench) -> None:
     assert isinstance(first, Lwn)
     more = Captured.of([(CONTAINER, OBJECT), (CONTAINER, 99)])
     reader.capture(more)
-    assert scns(reader) == [10, 20, 30, LogEnd(15, 50)]
+    assert scns(reader) == [10, 20, 30, LogEnd(15, Scn(50))]
     reader = bench.reader()
     assert [reader.next() is not None for _ in range(2)] == [True, True]
     reader.capture(more, first.end + 512)
-    assert scns(reader) == [20, 30, LogEnd(15, 50)]
+    assert scns(reader) == [20, 30, LogEnd(15, Scn(50))]
 
 
 def test_what_comes_before_an_error_is_handed_over_first(bench: Bench) -> None:
@@ -469,4 +470,4 @@ def test_the_real_log_block_by_block(bench: Bench) -> None:
         seen += scns(reader)
     assert seen == [2267717, 2267720]
     bench.put("redo01.log", data)
-    assert scns(reader) == [LogEnd(16, 2267723)]
+    assert scns(reader) == [LogEnd(16, Scn(2267723))]

@@ -30,6 +30,7 @@ from lowwater_extractor.sources.oracle.redo.events import Captured, Event, Lwn
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories
 from lowwater_extractor.sources.oracle.redo.layout import Format, Place
 from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
+from lowwater_extractor.sources.oracle.scn import Scn
 
 FORM = Format()
 
@@ -241,7 +242,7 @@ def test_transactions_and_the_ends_of_both_logs() -> None:
     kinds = Counter(event[2] & ~FLAG_SYSTEM for event in events(found))
     # the other fifteen begin and end in one LWN, and touch nothing that is captured
     assert kinds == {BEGIN: 6, COMMIT: 6, ROW | 0x0B02: 1}
-    assert [one for one in found if isinstance(one, LogEnd)] == [LogEnd(15, 2267717), LogEnd(16, 2267723)]
+    assert [one for one in found if isinstance(one, LogEnd)] == [LogEnd(15, Scn(2267717)), LogEnd(16, Scn(2267723))]
 
 
 def test_nothing_is_captured() -> None:

@@ -15,12 +15,13 @@ from lowwater_extractor.sources.oracle.dictionary import query as q
 from lowwater_extractor.sources.oracle.dictionary.dictionary import ALL, PRIMARY_KEY, Dictionary, TableVersion
 from lowwater_extractor.sources.oracle.dictionary.file import from_json, to_json
 from lowwater_extractor.sources.oracle.dictionary.query import SqlDictionary
+from lowwater_extractor.sources.oracle.scn import Scn
 
 
 def read(database: SimulatedOracle | None = None, only: str = "", **more: Any) -> dict[str, TableVersion]:
     settings: dict[str, Any] = {"tables": ["BANK.*"], "host": "db", "service": "FREE", "user": "c##lowwater", **more}
     database = database or catalogue.with_catalogue(SimulatedOracle())
-    found = SqlDictionary(database, OracleConfig(**settings), "bank", 3).read(5000, only)
+    found = SqlDictionary(database, OracleConfig(**settings), "bank", 3).read(Scn(5000), only)
     return {version.table: version for version in found}
 
 

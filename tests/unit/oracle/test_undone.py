@@ -9,6 +9,7 @@ import pytest
 from tests.unit.oracle.vector_builder import LKR, Build, vector
 
 from lowwater_extractor.sources.oracle.redo.layout import Place
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.transactions.assembler_state import Branch
 from lowwater_extractor.sources.oracle.transactions.rollback import undo_of, undone_by
 from lowwater_extractor.spill import SpillSpace
@@ -25,7 +26,7 @@ def undo(build: Build, op: int = 0, kdo: bytes = b"") -> bytes:
 
 
 def branch(*rows: bytes) -> Branch:
-    made = Branch(Place(1, 0), 10)
+    made = Branch(Place(1, 0), Scn(10))
     made.rows.extend(rows)
     return made
 

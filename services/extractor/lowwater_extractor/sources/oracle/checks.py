@@ -12,6 +12,7 @@ from lowwater_extractor.sources.oracle.connect import Database, connect, quoted
 from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion, refuse_unsupported
 from lowwater_extractor.sources.oracle.dictionary.query import SYS_TABLES, SqlDictionary
 from lowwater_extractor.sources.oracle.discovery import SQL_VERSION, Discovery, Identity
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.supplemental import SQL_FORCE_LOGGING, SQL_SUPPLEMENTAL, names_rows
 from lowwater_extractor.sources.oracle.types import OracleType
 
@@ -234,7 +235,7 @@ class Checks:
         fix = "capture by redo files, or drop those columns (columns.drop)"
         return Check("local timestamps", is_good, f"{len(local)} tables, DBTIMEZONE {zone}", fix)
 
-    def _copies(self, session: Database, tables: list[TableVersion], scn: int) -> Check:
+    def _copies(self, session: Database, tables: list[TableVersion], scn: Scn) -> Check:
         denied = [t for t in tables if not self._may(SQL_PROBE_AS_OF.format(_sql_name(t)), session, scn=scn)]
         fix = " ".join(f"GRANT SELECT, FLASHBACK ON {_sql_name(table)} TO {self._config.user};" for table in denied)
         what = f"denied: {_names(denied)}" if denied else "can be read as of an SCN"

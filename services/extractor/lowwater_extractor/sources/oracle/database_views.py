@@ -12,10 +12,11 @@ from lowwater_extractor.sources.oracle.discovery import DatabaseLogs, Discovery
 from lowwater_extractor.sources.oracle.position import log_with
 from lowwater_extractor.sources.oracle.redo.file_header import Identity, LogHeader
 from lowwater_extractor.sources.oracle.redo.files import LogDirectories, LogFiles, read_header
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import Start, Thread, ThreadSnapshot
 
 #: the current SCN of a view that cannot query it: it holds back no mark
-SCN_MAX = (1 << 64) - 1
+SCN_MAX = Scn((1 << 64) - 1)
 
 
 class DatabaseView:
@@ -73,11 +74,11 @@ class LogFileView:
                 raise SourceError(
                     f"thread {number} has no logs", source=self._source, thread=number, hint="check `threads`"
                 )
-            threads[number] = Thread(number, ThreadState.OPEN, True, sequence, 0, 0, "")
+            threads[number] = Thread(number, ThreadState.OPEN, True, sequence, Scn(0), Scn(0), "")
         return ThreadSnapshot(SCN_MAX, threads)
 
     def start(self) -> Start:
         look = self.look()
         # no log begins below 0, so this finds the oldest log after which none is missing
-        oldest = [log_with(self.files, number, look, -1)[1] for number in look.threads]
-        return Start(0, max(oldest) - 1, [])
+        oldest = [log_with(self.files, number, look, Scn(-1))[1] for number in look.threads]
+        return Start(Scn(0), Scn(max(oldest) - 1), [])

@@ -25,12 +25,13 @@ not begin.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lowwater.errors import LogGapError, SourceError, SourceLostError, StartRefusedError
 from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle.config import OracleConfig
 from lowwater_extractor.sources.oracle.connect import Database
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import OpenTransaction, Start, Thread, ThreadSnapshot, xid_of
 
 #: NEXT_CHANGE# of a log that is still written: 2**48 − 1 before 12.2, 2**64 − 1 since
@@ -84,7 +85,7 @@ SQL_CONTAINER = "SELECT CON_ID, OPEN_MODE FROM V$PDBS WHERE NAME = :name"
 class Identity(NamedTuple):
     dbid: int
     name: str
-    resetlogs_scn: int
+    resetlogs_scn: Scn
     resetlogs_id: int
     is_archiving: bool
     is_container: bool
@@ -101,9 +102,9 @@ class Identity(NamedTuple):
 class Log(NamedTuple):
     thread: int
     sequence: int
-    first_scn: int
+    first_scn: Scn
     #: None: the log is still being written
-    next_scn: int | None
+    next_scn: Scn | None
     #: the path on the server
     path: str
     is_online: bool
@@ -118,16 +119,16 @@ class Discovery:
         self._config = config
         self._source = source
 
-    def current_scn(self) -> int:
+    def current_scn(self) -> Scn:
         ((scn,),) = self._database.ask(SQL_SCN)
-        return int(scn)
+        return Scn(int(scn))
 
     def identity(self) -> Identity:
         ((dbid, name, resetlogs, resetlogs_id, mode, cdb, role, opened, endian),) = self._database.ask(SQL_DATABASE)
         return Identity(
             int(dbid),
             name,
-            int(resetlogs),
+            Scn(int(resetlogs)),
             int(resetlogs_id),
             mode == "ARCHIVELOG",
             cdb == "YES",
@@ -190,7 +191,7 @@ class Discovery:
             state = ThreadState.OPEN if status == "OPEN" else ThreadState.CLOSED
             is_enabled = enabled != "DISABLED"
             threads[int(number)] = Thread(
-                int(number), state, is_enabled, int(sequence), int(enabled_scn), int(last), instance or ""
+                int(number), state, is_enabled, int(sequence), Scn(int(enabled_scn)), Scn(int(last)), instance or ""
             )
         self._check_all_there(threads)
         return ThreadSnapshot(scn, threads)
@@ -218,35 +219,36 @@ class Discovery:
     def online_logs(self) -> list[Log]:
         """All members of all groups."""
         return [
-            Log(int(thread), int(sequence), int(first), _next(following), member, True, int(block))
+            Log(int(thread), int(sequence), Scn(int(first)), _next(following), member, True, int(block))
             for thread, sequence, first, following, _, member, block in self._database.ask(SQL_ONLINE)
         ]
 
-    def archived_logs(self, resetlogs_scn: int, low: int, high: int) -> list[Log]:
+    def archived_logs(self, resetlogs_scn: Scn, low: Scn, high: Scn) -> list[Log]:
         """The archived logs that contain redo above `low` and at or below `high`."""
         asked = self._database.ask(SQL_ARCHIVED, resetlogs=resetlogs_scn, low=low, high=high)
         return [
-            Log(int(thread), int(sequence), int(first), int(following), name, False, int(block))
+            Log(int(thread), int(sequence), Scn(int(first)), Scn(int(following)), name, False, int(block))
             for thread, sequence, first, following, name, block in asked
         ]
 
-    def archived_names(self, resetlogs_scn: int, thread: int, sequence: int) -> list[str]:
+    def archived_names(self, resetlogs_scn: Scn, thread: int, sequence: int) -> list[str]:
         """The names of one log's files, ordered by destination."""
         asked = self._database.ask(SQL_ARCHIVED_ONE, resetlogs=resetlogs_scn, thread=thread, sequence=sequence)
         return [name for (name,) in asked]
 
-    def ended_at(self, resetlogs_scn: int, thread: int, sequence: int) -> int | None:
+    def ended_at(self, resetlogs_scn: Scn, thread: int, sequence: int) -> Scn | None:
         """The SCN at which a log ended, also if its file is gone; None: it is not in V$LOG_HISTORY."""
         found = self._database.ask(SQL_ENDED, resetlogs=resetlogs_scn, thread=thread, sequence=sequence)
-        return int(found[0][0]) if found else None
+        return Scn(int(found[0][0])) if found else None
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that may still commit."""
-        found = [OpenTransaction(*(int(value or 0) for value in row)) for row in self._database.ask(SQL_OPEN)]
+        rows = [tuple(int(value or 0) for value in row) for row in self._database.ask(SQL_OPEN)]
+        found = [OpenTransaction(row[0], row[1], row[2], row[3], Scn(row[4]), row[5]) for row in rows]
         known = {each.xid for each in found}
         for name, container in self._database.ask(SQL_IN_DOUBT):
             usn, slot, sequence = map(int, str(name).split("."))
-            each = OpenTransaction(0, usn, slot, sequence, 0, int(container or 0))
+            each = OpenTransaction(0, usn, slot, sequence, Scn(0), int(container or 0))
             if each.xid not in known:
                 found.append(each)
         return [each for each in found if self._is_ours(each.container)]
@@ -286,14 +288,14 @@ class Discovery:
         return Start(first, since, opened, dead)
 
 
-def _next(scn: int | None) -> int | None:
-    return None if scn is None or int(scn) in OPEN_ENDS else int(scn)
+def _next(scn: Any) -> Scn | None:
+    return None if scn is None or int(scn) in OPEN_ENDS else Scn(int(scn))
 
 
 class DatabaseLogs:
     """Finds redo files by the database's views, and maps their paths to local paths. For the redo reader."""
 
-    def __init__(self, discovery: Discovery, config: OracleConfig, source: str, resetlogs_scn: int) -> None:
+    def __init__(self, discovery: Discovery, config: OracleConfig, source: str, resetlogs_scn: Scn) -> None:
         self._discovery = discovery
         self._config = config
         self._source = source

@@ -9,6 +9,7 @@ from lowwater.errors import IncarnationError, LogGapError, SourceError, StartRef
 from lowwater_extractor.sources.oracle.redo.file_header import LogHeader
 from lowwater_extractor.sources.oracle.redo.files import LogFiles, read_header
 from lowwater_extractor.sources.oracle.redo.layout import Place
+from lowwater_extractor.sources.oracle.scn import LOWEST, Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import OpenTransaction, Start, ThreadSnapshot, txid_text
 
 _FORMAT = 1
@@ -29,11 +30,11 @@ class Resume:
     incarnation: str
     start: Place
     read: Place
-    mark: int
+    mark: Scn
     #: the SCN at which capture began
-    since: int
+    since: Scn
     #: transactions that began below this SCN had ended at `since`; their end may be in a log that is not read
-    low: int = 0
+    low: Scn = LOWEST
     #: the transactions that have records in this thread and are open at `read`
     open: list[int] = field(default_factory=list)
     left_out: list[int] = field(default_factory=list)
@@ -76,7 +77,7 @@ def resumed(
 
 
 def added_thread(
-    source: str, incarnation: str, look: ThreadSnapshot, number: int, since: int, files: LogFiles
+    source: str, incarnation: str, look: ThreadSnapshot, number: int, since: Scn, files: LogFiles
 ) -> Resume:
     """The resume of a thread that was not in the last snapshot: it is read from its first log."""
     enabled = look.threads[number].enabled_scn
@@ -90,7 +91,7 @@ def added_thread(
             hint=f"restore the logs of thread {number} before sequence {sequence} to the archive",
         )
     first = Place(sequence, 0)
-    return Resume(incarnation, first, first, enabled - 1, since)
+    return Resume(incarnation, first, first, Scn(enabled - 1), since)
 
 
 def fresh(
@@ -110,7 +111,9 @@ def fresh(
     resumes = {}
     for number, (sequence, _) in logs.items():
         first = Place(sequence, 0)
-        resumes[number] = Resume(incarnation, first, first, 0, start.since, low, [], sorted({*gone, *start.dead}))
+        resumes[number] = Resume(
+            incarnation, first, first, Scn(0), start.since, Scn(low), [], sorted({*gone, *start.dead})
+        )
     why = "it was open when capture began, and the log of its begin is gone"
     return resumes, [(each.thread, txid_text(xid), f"{why}: SCN {each.start_scn}") for xid, each in gone.items()]
 
@@ -122,7 +125,7 @@ def _is_gone(each: OpenTransaction, logs: dict[int, tuple[int, int]]) -> bool:
     return each.thread in logs and each.start_scn < logs[each.thread][1]
 
 
-def log_with(files: LogFiles, thread: int, look: ThreadSnapshot, scn: int) -> tuple[int, int]:
+def log_with(files: LogFiles, thread: int, look: ThreadSnapshot, scn: Scn) -> tuple[int, int]:
     """Sequence and first SCN of the log that contains `scn`, or of the oldest log after which none is missing."""
     sequence = look.threads[thread].sequence
     # a closed thread whose last log is gone is read from its next log, which is above all open transactions

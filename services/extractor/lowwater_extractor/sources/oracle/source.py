@@ -31,6 +31,7 @@ from lowwater_extractor.sources.oracle.logminer.stream import open_stream
 from lowwater_extractor.sources.oracle.logminer.tables import MinedTables
 from lowwater_extractor.sources.oracle.rows.changes import FrameMaker
 from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
+from lowwater_extractor.sources.oracle.scn import NEWEST, Scn
 from lowwater_extractor.sources.oracle.snapshot.view import ScnView
 from lowwater_extractor.sources.oracle.stream import RedoOptions
 from lowwater_extractor.sources.oracle.supplemental import SupplementalCheck, refuse_unlogged
@@ -163,8 +164,8 @@ class Oracle:
         known = {version.full_name for version in found.current()}
         for version in self._versions():
             self._refuse(version)
-            if version.full_name not in known and found.find(version.container, version.object_id, 1 << 63) is None:
-                found.add(version.since(0))
+            if version.full_name not in known and found.find(version.container, version.object_id, NEWEST) is None:
+                found.add(version.since(Scn(0)))
         return found
 
     # -- copies ------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from lowwater_extractor.sources.oracle.redo.events import Captured
 from lowwater_extractor.sources.oracle.redo.files import LogFiles
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.redo.reader import LogEnd, ThreadReader
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import ThreadSnapshot
 from lowwater_extractor.sources.oracle.transactions.assembler import Assembler
 from lowwater_extractor.sources.oracle.transactions.assembler_state import ThreadAssembly
@@ -178,7 +179,7 @@ class RedoStream:
         left_out, self._left_out = self._left_out, []
         marks, stale = self._marks(), self._assembler.stale
         if all(thread.assembly.caught_up for thread in self._threads.values()):
-            self._assembler.verify(min(mark.order.major for mark in marks.values()))
+            self._assembler.verify(Scn(min(mark.order.major for mark in marks.values())))
         return Polled(out, marks, left_out, {**self._hooks.notes(), **stale.notes()}, stale.found)
 
     def acknowledge(self, resumes: Mapping[int, bytes]) -> None:
@@ -206,7 +207,7 @@ class RedoStream:
                 thread.at_end = True
                 return
             if isinstance(found, LogEnd):
-                assembly.mark = max(assembly.mark, found.next_scn - 1)
+                assembly.mark = Scn(max(assembly.mark, found.next_scn - 1))
                 continue
             if (captured := self._hooks.captured()) is not thread.captured:
                 thread.captured = captured
@@ -251,7 +252,7 @@ class RedoStream:
             )
         self._look = look
         for number in look.threads.keys() - self._threads.keys():
-            resume = added_thread(self._source, incarnation, look, number, self._since, self._database.files)
+            resume = added_thread(self._source, incarnation, look, number, Scn(self._since), self._database.files)
             self._enter(number, resume, Order.mark(resume.mark))
 
     def _enter(self, number: int, resume: Resume, mark: Order) -> None:
@@ -275,7 +276,7 @@ class RedoStream:
             if assembly.caught_up:
                 read, proved = thread.read, assembly.mark
             else:
-                read, proved = assembly.read_until, assembly.mark_then
+                read, proved = assembly.read_until, Scn(assembly.mark_then)
             resume = Resume(
                 incarnation=self._incarnation,
                 start=self._assembler.start(assembly, thread.read),

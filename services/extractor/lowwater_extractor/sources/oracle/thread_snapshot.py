@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle.redo.file_header import Identity
 from lowwater_extractor.sources.oracle.redo.files import LogFiles
+from lowwater_extractor.sources.oracle.scn import Scn
 
 
 class Thread(NamedTuple):
@@ -17,16 +18,16 @@ class Thread(NamedTuple):
     #: of the log that is being written, or was written last
     sequence: int
     #: redo of this thread begins here
-    enabled_scn: int
+    enabled_scn: Scn
     #: the last SCN that the log writer has written: later records have this SCN or a higher one
-    last_scn: int
+    last_scn: Scn
     instance: str
 
 
 class ThreadSnapshot(NamedTuple):
     """The threads, and the SCN that was current before they were queried."""
 
-    scn: int
+    scn: Scn
     threads: dict[int, Thread]
 
 
@@ -37,7 +38,7 @@ class OpenTransaction(NamedTuple):
     slot: int
     sequence: int
     #: 0: unknown
-    start_scn: int
+    start_scn: Scn
     container: int
 
     @property
@@ -49,9 +50,9 @@ class Start(NamedTuple):
     """Where a new capture begins."""
 
     #: the log is read from here on
-    first_scn: int
+    first_scn: Scn
     #: commits above this are captured
-    since: int
+    since: Scn
     #: transactions that may still commit
     open: list[OpenTransaction]
     #: the xids of transactions that can only be rolled back: they are not captured

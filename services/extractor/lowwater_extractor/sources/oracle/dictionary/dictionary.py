@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from lowwater.codec.table import Column, TableSchema
 from lowwater.errors import LogUnknownError, StartRefusedError
 from lowwater_extractor.sources.oracle.redo.layout import OBJECT_MAX
+from lowwater_extractor.sources.oracle.scn import LOWEST, Scn
 from lowwater_extractor.sources.oracle.types import OracleColumn, published_type, why_unreadable
 
 #: supplemental logging of a table: the columns that are logged in addition to the changed ones
@@ -36,7 +37,7 @@ class TableVersion:
     object_id: int
     columns: tuple[OracleColumn, ...]
     container: int = 0
-    from_scn: int = 0
+    from_scn: Scn = LOWEST
     #: the columns of the primary key, or of a unique key whose columns are never null
     key: tuple[str, ...] = ()
     #: the namespace in records; empty: the owner
@@ -89,7 +90,7 @@ class TableVersion:
         """Columns that are always `unchanged`, and why."""
         return {c.name: why for c in self.visible if (why := why_unreadable(c))}
 
-    def since(self, scn: int) -> TableVersion:
+    def since(self, scn: Scn) -> TableVersion:
         """The same version, valid from another SCN on."""
         return replace(self, from_scn=scn)
 
@@ -158,14 +159,14 @@ class Dictionary:
                 scns.insert(at, version.from_scn)
                 versions.insert(at, version)
 
-    def find(self, container: int, object_id: int, scn: int) -> TableVersion | None:
+    def find(self, container: int, object_id: int, scn: Scn) -> TableVersion | None:
         found = self._by_object.get((container, object_id))
         if found is None:
             return None
         at = bisect_right(found[0], scn)
         return found[1][at - 1] if at else None
 
-    def table(self, container: int, object_id: int, scn: int) -> TableVersion:
+    def table(self, container: int, object_id: int, scn: Scn) -> TableVersion:
         found = self.find(container, object_id, scn)
         if found is None:
             raise LogUnknownError(
@@ -175,11 +176,11 @@ class Dictionary:
             )
         return found
 
-    def is_foreign(self, container: int, object_id: int, scn: int) -> bool:
+    def is_foreign(self, container: int, object_id: int, scn: Scn) -> bool:
         """Whether this object is known not to be captured. Here False: an unknown object is an error in `table`."""
         return False
 
-    def span(self, container: int, object_id: int, scn: int) -> tuple[TableVersion, int, int]:
+    def span(self, container: int, object_id: int, scn: Scn) -> tuple[TableVersion, int, int]:
         """The version, and the SCNs from which (included) and up to which (excluded) it is valid."""
         version = self.table(container, object_id, scn)
         scns, _ = self._by_object[(container, object_id)]

@@ -19,6 +19,7 @@ _TABLE_FIELDS = {f.name: f for f in fields(TableVersion) if f.name not in ("sour
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
+    "Scn": (int,),
     "bool": (bool,),
     "int | None": (int, type(None)),
     "bytes | None": (str, type(None)),

@@ -14,6 +14,7 @@ from lowwater_extractor.sources.oracle.altered_tables import Followed, captured_
 from lowwater_extractor.sources.oracle.ddl import Ddl, Effect, Name
 from lowwater_extractor.sources.oracle.dictionary.dictionary import Dictionary, TableVersion
 from lowwater_extractor.sources.oracle.dictionary.file import FORMAT, table_from_json, table_to_json
+from lowwater_extractor.sources.oracle.scn import NEWEST, Scn
 
 _PREFIX = "dictionary/"
 _NEWEST = f"{_PREFIX}newest"
@@ -22,13 +23,12 @@ Check = Callable[[TableVersion], None]
 #: interval between comparisons of all names' objects with the database
 VERIFY_SECONDS = 60.0
 #: above every SCN
-NEWEST = (1 << 64) - 1
 
 
 class Live(Protocol):
     """The queries of the database's dictionary."""
 
-    def read(self, scn: int, only: str = "") -> list[TableVersion]:
+    def read(self, scn: Scn, only: str = "") -> list[TableVersion]:
         """The table `OWNER.TABLE` as of this SCN; empty if it did not exist."""
         ...
 
@@ -41,11 +41,11 @@ class Live(Protocol):
         """Whether the table is captured."""
         ...
 
-    def name_of(self, object_id: int, scn: int) -> str | None:
+    def name_of(self, object_id: int, scn: Scn) -> str | None:
         """`OWNER.TABLE` of a captured table or partition with this object; None for any other object."""
         ...
 
-    def name_of_data(self, data_object: int, scn: int) -> str | None:
+    def name_of_data(self, data_object: int, scn: Scn) -> str | None:
         """`OWNER.TABLE` of the captured table whose rows are in this data object; None for any other data object."""
         ...
 
@@ -138,7 +138,7 @@ class FollowedDictionary(Dictionary):
             return named | {known.full_name}
         return named | captured_names(statement.tables, self._live.owners, self._live.wants)
 
-    def after(self, container: int, object_id: int, statement: Ddl, scn: int) -> Followed:
+    def after(self, container: int, object_id: int, statement: Ddl, scn: Scn) -> Followed:
         """Read the affected tables again after a statement that committed at `scn`."""
         self._foreign.discard((container, object_id))
         self._data.clear()
@@ -166,10 +166,10 @@ class FollowedDictionary(Dictionary):
                     self._leave((old.container, old.object_id), scn)
                 self._gone.pop((now.container, now.object_id), None)
                 self._altered.pop((now.container, now.object_id), None)
-                self.add(now.since(scn + 1))
+                self.add(now.since(Scn(scn + 1)))
         return Followed(stale, joined, tuple(found[0] for found in after.values() if found))
 
-    def loaded(self, container: int, data_object: int, scn: int) -> str | None:
+    def loaded(self, container: int, data_object: int, scn: Scn) -> str | None:
         """The captured table that blocks were loaded into; None: another one, or one that is still being created."""
         for version in self.current():
             if version.container == container and data_object in (version.data_object_ids or version.object_ids):
@@ -178,13 +178,13 @@ class FollowedDictionary(Dictionary):
             self._data[data_object] = self._live.name_of_data(data_object, scn)
         return self._data[data_object]
 
-    def _read(self, scn: int, name: str) -> list[TableVersion]:
+    def _read(self, scn: Scn, name: str) -> list[TableVersion]:
         found = self._live.read(scn, name)
         for version in found:
             self._check(version)
         return found
 
-    def verify(self, scn: int) -> Followed | None:
+    def verify(self, scn: Scn) -> Followed | None:
         """All threads are read up to `scn`: compare the objects of all names with the database's at that SCN.
 
         Every statement that gives a name another object should be in the log. If one is not, or was not understood, it
@@ -203,9 +203,9 @@ class FollowedDictionary(Dictionary):
         if not others:
             return None
         names = tuple(Name(*name.split(".", 1)) for name in others)
-        return self.after(0, 0, Ddl(Effect.ROWS, "a statement that was not found in the log", names), at)
+        return self.after(0, 0, Ddl(Effect.ROWS, "a statement that was not found in the log", names), Scn(at))
 
-    def _leave(self, object_: _Object, scn: int) -> None:
+    def _leave(self, object_: _Object, scn: Scn) -> None:
         self._gone[object_] = scn
         self._new.add(object_)
 
@@ -213,7 +213,7 @@ class FollowedDictionary(Dictionary):
         """The last version of each table that still has its name."""
         return [v for v in self.last() if (v.container, v.object_id) not in self._gone]
 
-    def is_foreign(self, container: int, object_id: int, scn: int) -> bool:
+    def is_foreign(self, container: int, object_id: int, scn: Scn) -> bool:
         if self._gone:
             known = self.find(container, object_id, scn)
             if known is not None and scn > self._gone.get((container, known.object_id), scn):
@@ -231,14 +231,14 @@ class FollowedDictionary(Dictionary):
                 return True
         return False
 
-    def span(self, container: int, object_id: int, scn: int) -> tuple[TableVersion, int, int]:
+    def span(self, container: int, object_id: int, scn: Scn) -> tuple[TableVersion, int, int]:
         known = self.table(container, object_id, scn)
         table = (container, known.object_id)
         since = self._altered.get(table)
         if since is not None and scn > since:
             for version in self._read(scn, known.full_name):
                 # it is valid from the DDL on: DDL waits for the end of all changes of its table
-                self.add(version.since(since + 1))
+                self.add(version.since(Scn(since + 1)))
             del self._altered[table]
             self._new.add(table)
         return super().span(container, object_id, scn)

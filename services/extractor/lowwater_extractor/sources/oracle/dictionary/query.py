@@ -20,6 +20,7 @@ from lowwater_extractor.sources.oracle.dictionary.dictionary import (
     TableVersion,
     with_options,
 )
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.types import NATIONAL_FORM, OracleColumn, OracleType
 
 SQL_SCN = "SELECT CURRENT_SCN FROM V$DATABASE"
@@ -136,7 +137,7 @@ class SqlDictionary:
     def wants(self, owner: str, table: str) -> bool:
         return self._config.wants(owner, table)
 
-    def read(self, scn: int, only: str = "") -> list[TableVersion]:
+    def read(self, scn: Scn, only: str = "") -> list[TableVersion]:
         """All captured tables as of `scn`, or only the table `OWNER.TABLE`."""
         numbers = {name: int(number) for name, number in self._database.ask(SQL_OWNERS)}
         owners = [only.partition(".")[0]] if only else self._config.owners
@@ -155,36 +156,37 @@ class SqlDictionary:
             found += self._owned(owner, numbers[owner], scn, only.partition(".")[2])
         return found
 
-    def name_of(self, object_id: int, scn: int) -> str | None:
+    def name_of(self, object_id: int, scn: Scn) -> str | None:
         """`OWNER.TABLE` of a captured table or partition with this object; None for any other object."""
         for owner, name in self._database.ask(SQL_NAME, object_id=object_id, scn=scn):
             if self._config.wants(owner, name):
                 return f"{owner}.{name}"
         return None
 
-    def name_of_data(self, data_object: int, scn: int) -> str | None:
+    def name_of_data(self, data_object: int, scn: Scn) -> str | None:
         """`OWNER.TABLE` of the captured table whose rows are in this data object; None for any other data object."""
         for owner, name in self._database.ask(SQL_DATA_NAME, data_object=data_object, scn=scn):
             if self._config.wants(owner, name):
                 return f"{owner}.{name}"
         return None
 
-    def identities(self) -> tuple[int, dict[str, int]]:
+    def identities(self) -> tuple[Scn, dict[str, int]]:
         """The current SCN, and the object of each captured table's name at that SCN."""
-        ((scn,),) = self._database.ask(SQL_SCN)
+        ((number,),) = self._database.ask(SQL_SCN)
+        scn = Scn(int(number))
         numbers = {name: int(number) for name, number in self._database.ask(SQL_OWNERS)}
         found: dict[str, int] = {}
         for owner in self._config.owners:
             if owner in numbers:
-                tables, _, _ = self._objects(owner, numbers[owner], int(scn), "")
+                tables, _, _ = self._objects(owner, numbers[owner], scn, "")
                 found |= {f"{owner}.{name}": o for o, name in tables.items()}
-        return int(scn), found
+        return scn, found
 
     def newest_object(self) -> int:
         ((newest,),) = self._database.ask(SQL_NEWEST)
         return int(newest)
 
-    def _owned(self, owner: str, number: int, scn: int, only: str) -> list[TableVersion]:
+    def _owned(self, owner: str, number: int, scn: Scn, only: str) -> list[TableVersion]:
         tables, parts, data = self._objects(owner, number, scn, only)
         if not tables:
             return []
@@ -209,7 +211,7 @@ class SqlDictionary:
         ]  # fmt: skip
 
     def _objects(
-        self, owner: str, number: int, scn: int, only: str
+        self, owner: str, number: int, scn: Scn, only: str
     ) -> tuple[dict[int, str], dict[str, list[int]], dict[str, list[int]]]:
         """Tables by object, and the objects and data objects of each table's partitions."""
         tables: dict[int, str] = {}
@@ -226,7 +228,7 @@ class SqlDictionary:
                 data.setdefault(name, []).append(int(data_object))
         return tables, parts, data
 
-    def _columns(self, owner: str, number: int, scn: int, tables: dict[int, str]) -> dict[int, list[_Column]]:
+    def _columns(self, owner: str, number: int, scn: Scn, tables: dict[int, str]) -> dict[int, list[_Column]]:
         defaults = {(int(t), int(c)): rest for t, c, *rest in self._ask(SQL_DEFAULTS, number, scn)}
         hidden_lobs = {(t, c): why for t, c, *why in self._database.ask(SQL_HIDDEN_LOBS, owner=owner)}
         found: dict[int, list[_Column]] = {o: [] for o in tables}
@@ -246,7 +248,7 @@ class SqlDictionary:
             )
         return found
 
-    def _constraints(self, number: int, scn: int) -> tuple[dict[int, list[_Key]], dict[int, list[str]]]:
+    def _constraints(self, number: int, scn: Scn) -> tuple[dict[int, list[_Key]], dict[int, list[str]]]:
         columns: dict[tuple[int, int, int], list[int]] = {}
         groups: dict[int, list[str]] = {}
         for o, constraint, kind, name, enabled, defer, column in self._ask(SQL_CONSTRAINTS, number, scn):
@@ -265,7 +267,7 @@ class SqlDictionary:
         return keys, groups
 
     def _version(
-        self, owner: str, name: str, o: int, scn: int, columns: list[_Column], keys: list[_Key], **more: Any
+        self, owner: str, name: str, o: int, scn: Scn, columns: list[_Column], keys: list[_Key], **more: Any
     ) -> TableVersion:
         version = TableVersion(
             source=self._source,
@@ -280,7 +282,7 @@ class SqlDictionary:
         )
         return with_options(version, frozenset(self._config.as_text), frozenset())
 
-    def _ask(self, sql: str, owner: int, scn: int) -> Iterable[tuple[Any, ...]]:
+    def _ask(self, sql: str, owner: int, scn: Scn) -> Iterable[tuple[Any, ...]]:
         for batch in self._database.batches(sql, 5_000, owner=owner, scn=scn):
             yield from batch
 

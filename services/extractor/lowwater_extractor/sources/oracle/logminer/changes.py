@@ -19,6 +19,7 @@ from lowwater_extractor.sources.oracle.logminer.sql_redo import Literal, Named, 
 from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
 from lowwater_extractor.sources.oracle.rows.row_decoder import is_logged, without_key
 from lowwater_extractor.sources.oracle.rows.values import MISSING
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.types import OracleColumn
 
 #: about how many bytes more a frame has than the statement
@@ -32,7 +33,7 @@ _NO_ROW = "AAAAAAAAAAAAAAAAAA"
 class Tables(Protocol):
     """The part of the dictionary that LogMiner's rows need."""
 
-    def find(self, owner: str, table: str, scn: int) -> TableVersion | None:
+    def find(self, owner: str, table: str, scn: Scn) -> TableVersion | None:
         """None: not captured."""
         ...
 
@@ -48,7 +49,7 @@ class Tables(Protocol):
         """The captured tables that a statement affects."""
         ...
 
-    def after(self, names: Iterable[str], statement: Ddl, scn: int) -> dict[str, str]:
+    def after(self, names: Iterable[str], statement: Ddl, scn: Scn) -> dict[str, str]:
         """Read the tables again after a statement that committed at `scn`: tables that are stale → why."""
         ...
 
@@ -117,7 +118,7 @@ class ChangeMaker:
         self.seen: dict[str, TableSchema] = {}
         self._seen_number: dict[str, int] = {}
 
-    def number(self, owner: str, table: str, scn: int) -> int | None:
+    def number(self, owner: str, table: str, scn: Scn) -> int | None:
         """The number of the table's version at `scn`; None: the table is not captured."""
         found = self._tables.find(owner, table, scn)
         if found is None:
@@ -128,7 +129,7 @@ class ChangeMaker:
             self._known.append(found)
         return self._numbers[key]
 
-    def meet(self, owner: str, table: str, scn: int) -> None:
+    def meet(self, owner: str, table: str, scn: Scn) -> None:
         """Add the version of an altered table to `seen`: rows get a new column's default without being logged."""
         number = self.number(owner, table, scn)
         if number is not None:
@@ -152,7 +153,7 @@ class ChangeMaker:
         schema = self._known[number].schema
         return tuple(named.get(name) for name in (schema.key or [column.name for column in schema.columns]))
 
-    def frames(self, rows: Iterable[bytes], ts_us: int, scn: int) -> Iterator[Frame]:
+    def frames(self, rows: Iterable[bytes], ts_us: int, scn: Scn) -> Iterator[Frame]:
         last = None
         for raw in rows:
             kept = unpack(raw)
@@ -177,7 +178,7 @@ class ChangeMaker:
         self._ways[number] = way
         return way
 
-    def _body(self, way: _Way, kept: Kept, ts_us: int, scn: int) -> bytes:
+    def _body(self, way: _Way, kept: Kept, ts_us: int, scn: Scn) -> bytes:
         if kept.op == "t":
             return way.encoder.body("t", None, None, ts_us)
         try:
@@ -200,7 +201,7 @@ class ChangeMaker:
                 error.what = f"{way.schema.full_name}: {error.what}"
             raise
 
-    def _insert(self, way: _Way, statement: Statement, missing: Sequence[int], ts_us: int, scn: int) -> bytes:
+    def _insert(self, way: _Way, statement: Statement, missing: Sequence[int], ts_us: int, scn: Scn) -> bytes:
         row, told, lost = self._row(way, statement.values)
         if way.table.key:
             # without a key, a column that is not in the statement is NULL
@@ -211,7 +212,7 @@ class ChangeMaker:
         unchanged = [*way.unreadable, *(way.schema.columns[place].name for place in lacking)]
         return way.encoder.body("c", None, row, ts_us, list(dict.fromkeys(unchanged)))
 
-    def _update(self, way: _Way, new: Named, old: Named, missing: Sequence[int], ts_us: int, scn: int) -> bytes:
+    def _update(self, way: _Way, new: Named, old: Named, missing: Sequence[int], ts_us: int, scn: Scn) -> bytes:
         before, told, _ = self._row(way, old)
         after = list(before)
         changed, set_places, lost = self._row(way, new)
@@ -226,7 +227,7 @@ class ChangeMaker:
         unchanged = [column.name for place, column in enumerate(way.schema.columns) if place not in told]
         return way.encoder.body("u", before, after, ts_us, unchanged)
 
-    def _fetched(self, way: _Way, row: list[Any], missing: Sequence[int], scn: int) -> Sequence[int]:
+    def _fetched(self, way: _Way, row: list[Any], missing: Sequence[int], scn: Scn) -> Sequence[int]:
         """Read LOBs that are not in the log into `row`; return the indexes of those that are still missing."""
         for place in missing:
             row[place] = None
@@ -279,7 +280,7 @@ class Changes(IteratedChanges):
 
     __slots__ = ("_maker", "_rows", "_scn", "_ts_us")
 
-    def __init__(self, maker: ChangeMaker, rows: Iterable[bytes], ts_us: int, scn: int) -> None:
+    def __init__(self, maker: ChangeMaker, rows: Iterable[bytes], ts_us: int, scn: Scn) -> None:
         self._maker = maker
         self._rows = rows
         self._ts_us = ts_us

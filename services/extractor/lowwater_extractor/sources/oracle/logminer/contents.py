@@ -12,13 +12,14 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from lowwater.errors import LogCorruptError, LogGapError, LogUnknownError
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import xid_of
 
 
 class Row(NamedTuple):
     """One row of the view, in the order of `COLUMNS`."""
 
-    scn: int
+    scn: Scn
     thread: int
     operation: int
     usn: int

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lowwater.errors import IncarnationError, SourceError, StartRefusedError
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import Start, txid_text
 
 _FORMAT = "logminer 1"
@@ -23,7 +24,7 @@ class Resume:
     #: commits up to this SCN have been emitted; it is the mark of all threads
     read: int
     #: the SCN at which capture began
-    since: int
+    since: Scn
     #: open at `read`, with changes: they must be found again
     open: list[int] = field(default_factory=list)
     left_out: list[int] = field(default_factory=list)
@@ -66,7 +67,7 @@ def resumed(source: str, incarnation: str, saved: Mapping[int, bytes]) -> Resume
 
 
 def fresh(
-    source: str, incarnation: str, start: Start, *, oldest_scn: int, leave_out: bool
+    source: str, incarnation: str, start: Start, *, oldest_scn: Scn, leave_out: bool
 ) -> tuple[Resume, list[tuple[int, str, str]]]:
     """The resume of a new capture, which begins at the oldest open transaction, and the left-out transactions.
 

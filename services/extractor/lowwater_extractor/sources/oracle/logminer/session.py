@@ -29,6 +29,7 @@ from lowwater_extractor.api import ThreadState
 from lowwater_extractor.sources.oracle.connect import Database
 from lowwater_extractor.sources.oracle.discovery import Discovery, Log
 from lowwater_extractor.sources.oracle.logminer.contents import query
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import Thread, ThreadSnapshot
 
 #: Without COMMITTED_DATA_ONLY: with it a session keeps every open transaction in the server's memory, and starts from
@@ -47,7 +48,7 @@ EndedAt = Callable[[int, int], int | None]
 class Reach(NamedTuple):
     """The SCN up to which all threads can be mined now, and the thread that limits it; None: no thread does."""
 
-    scn: int
+    scn: Scn
     holder: int | None
 
 
@@ -58,12 +59,12 @@ def reach(look: ThreadSnapshot, current: Mapping[int, int]) -> Reach:
         if thread.state is ThreadState.OPEN:
             certain = max(thread.last_scn, current.get(number, 0)) - 1
             if certain < found.scn:
-                found = Reach(certain, number)
+                found = Reach(Scn(certain), number)
     return found
 
 
 def choose_logs(
-    source: str, threads: Mapping[int, Thread], logs: Iterable[Log], low: int, high: int, ended_at: EndedAt
+    source: str, threads: Mapping[int, Thread], logs: Iterable[Log], low: Scn, high: Scn, ended_at: EndedAt
 ) -> list[Log]:
     """The logs with all redo of these threads above `low` up to `high`, one file of each. Raises if one is missing."""
     by_thread: dict[int, dict[int, Log]] = {number: {} for number in threads}
@@ -80,7 +81,7 @@ def choose_logs(
     return chosen
 
 
-def _first(source: str, thread: Thread, logs: dict[int, Log], low: int, high: int, ended_at: EndedAt) -> int | None:
+def _first(source: str, thread: Thread, logs: dict[int, Log], low: Scn, high: Scn, ended_at: EndedAt) -> int | None:
     """The sequence of the log that contains `low` + 1, or of the first one after it; None: no redo up to `high`."""
     covering = [sequence for sequence, log in logs.items() if log.first_scn <= low + 1]
     if covering:
@@ -90,15 +91,15 @@ def _first(source: str, thread: Thread, logs: dict[int, Log], low: int, high: in
         # the thread existed before: either its previous log ended at or below `low`, or a log is missing
         ended = ended_at(thread.number, missing)
         if ended is None or ended > low:
-            raise _gap(source, thread.number, missing, low + 1)
+            raise _gap(source, thread.number, missing, Scn(low + 1))
     return min((sequence for sequence, log in logs.items() if log.first_scn <= high), default=None)
 
 
-def _from(source: str, thread: Thread, logs: dict[int, Log], sequence: int, low: int, high: int) -> Iterator[Log]:
+def _from(source: str, thread: Thread, logs: dict[int, Log], sequence: int, low: Scn, high: Scn) -> Iterator[Log]:
     while True:
         log = logs.get(sequence)
         if log is None:
-            raise _gap(source, thread.number, sequence, low + 1)
+            raise _gap(source, thread.number, sequence, Scn(low + 1))
         if log.next_scn is None or log.next_scn > low + 1:
             yield log
         # there is no log after the one that is being written, or was written last
@@ -107,7 +108,7 @@ def _from(source: str, thread: Thread, logs: dict[int, Log], sequence: int, low:
         sequence += 1
 
 
-def oldest_scn(threads: Mapping[int, Thread], logs: Iterable[Log]) -> int:
+def oldest_scn(threads: Mapping[int, Thread], logs: Iterable[Log]) -> Scn:
     """The SCN from which on no log of any thread is missing."""
     firsts: dict[tuple[int, int], int] = {(log.thread, log.sequence): log.first_scn for log in logs}
     oldest = 0
@@ -119,10 +120,10 @@ def oldest_scn(threads: Mapping[int, Thread], logs: Iterable[Log]) -> int:
         # a thread has no redo before it was enabled
         if first is not None and first > thread.enabled_scn:
             oldest = max(oldest, first)
-    return oldest
+    return Scn(oldest)
 
 
-def _gap(source: str, thread: int, sequence: int, scn: int) -> LogGapError:
+def _gap(source: str, thread: int, sequence: int, scn: Scn) -> LogGapError:
     return LogGapError(
         f"log {sequence} of thread {thread} is neither online nor archived",
         source=source,
@@ -143,7 +144,7 @@ class MiningSession:
         *,
         owners: list[str],
         pdb: str,
-        resetlogs_scn: int,
+        resetlogs_scn: Scn,
         batch_rows: int,
     ) -> None:
         self._source = source
@@ -161,7 +162,7 @@ class MiningSession:
         current = {log.thread: log.first_scn for log in self._discovery.online_logs() if log.next_scn is None}
         return reach(look, current)
 
-    def mine(self, look: ThreadSnapshot, low: int, high: int) -> Iterator[list[tuple[Any, ...]]]:
+    def mine(self, look: ThreadSnapshot, low: Scn, high: Scn) -> Iterator[list[tuple[Any, ...]]]:
         """The view's rows above `low` up to `high`, in batches. The session is started before this returns."""
         # online first, archived last: a log that is switched meanwhile is in one of the two results
         logs = self._discovery.online_logs()

@@ -30,6 +30,7 @@ from lowwater_extractor.sources.oracle.logminer.position import Resume, fresh, r
 from lowwater_extractor.sources.oracle.logminer.session import MiningSession, oldest_scn
 from lowwater_extractor.sources.oracle.logminer.transactions import Assembler
 from lowwater_extractor.sources.oracle.rows.lob_fetch import LobFetch
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import ThreadSnapshot, txid_text, without_container
 from lowwater_extractor.spill import SpillSpace
 
@@ -151,14 +152,14 @@ class LogMinerStream:
         self._at_end = high <= self._mined
         if not self._at_end:
             mined = {number: thread for number, thread in look.threads.items() if number in self._states}
-            batches = self._session.mine(ThreadSnapshot(look.scn, mined), self._mined, high)
+            batches = self._session.mine(ThreadSnapshot(look.scn, mined), Scn(self._mined), Scn(high))
             self._window = _Window(high, batches, is_last=high == reach.scn)
 
     def _fetch(self, window: _Window, out: list[SourceTransaction]) -> None:
         batch = next(window.batches, None)
         if batch is not None:
             window.rows += len(batch)
-            self._assembler.feed(self._joiner.whole(rows_of(batch)), self._mined, window.high, out)
+            self._assembler.feed(self._joiner.whole(rows_of(batch)), Scn(self._mined), Scn(window.high), out)
             return
         if self._joiner.is_inside:
             where = f"SCN {window.high}"
@@ -273,7 +274,7 @@ def open_stream(
     else:
         start = discovery.start()
         logs = discovery.online_logs() + discovery.archived_logs(
-            identity.resetlogs_scn, start.first_scn - 1, start.since
+            identity.resetlogs_scn, Scn(start.first_scn - 1), start.since
         )
         resume, left_out = fresh(
             source,

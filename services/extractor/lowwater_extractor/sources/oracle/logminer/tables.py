@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from lowwater_extractor.sources.oracle.altered_tables import captured_names, why_stale
 from lowwater_extractor.sources.oracle.ddl import Ddl, Name
 from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
+from lowwater_extractor.sources.oracle.scn import Scn
 
 #: (scn, `OWNER.TABLE`) → the table as of that SCN; an empty list if it did not exist
-ReadOne = Callable[[int, str], list[TableVersion]]
+ReadOne = Callable[[Scn, str], list[TableVersion]]
 Wants = Callable[[str, str], bool]
 Check = Callable[[TableVersion], None]
 
@@ -37,13 +38,13 @@ class MinedTables:
             check(version)
             self._learn((version.owner, version.table), version)
 
-    def _read(self, scn: int, name: str) -> TableVersion | None:
+    def _read(self, scn: Scn, name: str) -> TableVersion | None:
         found = self._read_one(scn, name)
         for version in found:
             self._check(version)
         return found[0] if found else None
 
-    def find(self, owner: str, table: str, scn: int) -> TableVersion | None:
+    def find(self, owner: str, table: str, scn: Scn) -> TableVersion | None:
         name = (owner, table)
         if name in self._known:
             return self._known[name]
@@ -67,7 +68,7 @@ class MinedTables:
             found |= {v.full_name for v in self._known.values() if v and statement.owner in ("", v.owner)}
         return found
 
-    def after(self, names: Iterable[str], statement: Ddl, scn: int) -> dict[str, str]:
+    def after(self, names: Iterable[str], statement: Ddl, scn: Scn) -> dict[str, str]:
         """Read the tables again after a statement that committed at `scn`: tables that are stale → why."""
         stale = {}
         for full_name in sorted(names):

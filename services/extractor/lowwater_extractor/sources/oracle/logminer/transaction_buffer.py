@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from lowwater_extractor.sources.oracle.ddl import Ddl
 from lowwater_extractor.sources.oracle.logminer.changes import Kept, unpack
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.transactions.transaction_buffer import OpenRows
 
 
 class Open(OpenRows):
     __slots__ = ("ddl", "has_locator")
 
-    def __init__(self, scn: int) -> None:
+    def __init__(self, scn: Scn) -> None:
         super().__init__(scn)
         #: pieces of a LOB may follow
         self.has_locator = False

@@ -42,6 +42,7 @@ from lowwater_extractor.sources.oracle.logminer.contents import (
 )
 from lowwater_extractor.sources.oracle.logminer.sql_redo import Named, parse, parse_locator
 from lowwater_extractor.sources.oracle.logminer.transaction_buffer import Open
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import txid_text, without_container
 from lowwater_extractor.sources.oracle.transactions.transaction_buffer import spill_largest
 from lowwater_extractor.spill import MEMORY_BYTES_MAX, SpillSpace
@@ -86,7 +87,7 @@ class Assembler:
         self._slots: dict[int, int] = {}
         self._last: dict[int, Order] = {}
 
-    def feed(self, rows: Iterable[Row], low: int, high: int, out: Out) -> None:
+    def feed(self, rows: Iterable[Row], low: Scn, high: Scn, out: Out) -> None:
         """Process joined rows of the window above `low` up to `high`, in the view's order."""
         for row in rows:
             if not low < row.scn <= high:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, tzinfo
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from lowwater_extractor.sources.oracle.redo.scan import (
 )
 from lowwater_extractor.sources.oracle.redo.vector_columns import pick_vectors
 from lowwater_extractor.sources.oracle.redo.vector_filter import VectorFilter
+from lowwater_extractor.sources.oracle.scn import Scn
 
 __all__ = [
     "ARGUMENT",
@@ -65,7 +66,7 @@ __all__ = [
 
 #: SCN of the record, xid, code, place, data.
 #: xid: container << 64 | usn << 48 | slt << 32 | sqn. place: bytes from the start of the LWN's payload
-Event = tuple[int, int, int, int, bytes]
+Event = tuple[Scn, int, int, int, bytes]
 
 _SCN_SHIFT = np.uint64(16)
 _HEAD_DTYPE = np.dtype([("value", "<u4"), ("flags", "<u2"), ("split", "<u2")])
@@ -79,7 +80,7 @@ class Lwn(NamedTuple):
     #: offset of its first block in the file
     offset: int
     #: lower bound of all records in it and after it; upper bound of its records
-    scn: int
+    scn: Scn
     upper: int
     #: epoch seconds
     time: int
@@ -159,7 +160,9 @@ class EventMaker:
             found.stop.data,
         )
         cuts = [0, *(np.flatnonzero(np.diff(where)) + 1).tolist(), len(events)]
-        return [(int(where[a]), events[a:b]) for a, b in pairwise(cuts) if b > a]
+        # the compiled loop makes plain ints
+        typed = cast("list[Event]", events)
+        return [(int(where[a]), typed[a:b]) for a, b in pairwise(cuts) if b > a]
 
     def _lwns(self, work: _Work, events: list[tuple[int, list[Event]]]) -> list[Lwn]:
         lwns, size, sequence = work.lwns, work.payload.form.block_size, work.sequence

@@ -20,6 +20,7 @@ from lowwater_extractor.sources.oracle.redo.layout import (
     unpack_scn,
     version_text,
 )
+from lowwater_extractor.sources.oracle.scn import Scn
 
 #: both blocks, of any block size
 HEADER_BYTES = 2 * 4096
@@ -53,11 +54,11 @@ class LogHeader(NamedTuple):
     thread: int
     sequence: int
     resetlogs: int
-    resetlogs_scn: int
+    resetlogs_scn: Scn
     previous_resetlogs: int
-    first_scn: int
+    first_scn: Scn
     #: the first SCN of the next log; `SCN_NONE` while this log is written
-    next_scn: int
+    next_scn: Scn
     #: as stored: see `layout.unpack_time`
     first_time: int
     next_time: int

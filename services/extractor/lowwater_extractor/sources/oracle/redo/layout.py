@@ -10,6 +10,8 @@ from datetime import UTC, datetime, tzinfo
 from struct import Struct
 from typing import NamedTuple, TypedDict
 
+from lowwater_extractor.sources.oracle.scn import Scn
+
 #: the header of every block from 1 on
 BLOCK_HEAD = 16
 #: the first byte of every block from 1 on; a block that was never written has 0
@@ -25,7 +27,7 @@ MAGIC_BIG = MAGIC_LITTLE[::-1]
 #: the number of blocks in use of a log that is still written
 NAB_OPEN = 0xFFFF_FFFF
 #: an SCN of all ones: none, or not yet
-SCN_NONE = (1 << 64) - 1
+SCN_NONE = Scn((1 << 64) - 1)
 
 #: object numbers have 32 bits
 OBJECT_MAX = (1 << 32) - 1
@@ -116,17 +118,17 @@ _SCN = {order: Struct(f"{order}IHH") for order in "<>"}
 _SCN_WRAP_FIRST = {order: Struct(f"{order}HI") for order in "<>"}
 
 
-def unpack_scn(data: bytes, at: int, order: str = "<") -> int:
+def unpack_scn(data: bytes, at: int, order: str = "<") -> Scn:
     """An 8-byte field, plain or flagged; `SCN_NONE` for none."""
     base, high, last = _SCN[order].unpack_from(data, at)
     if base == 0xFFFF_FFFF and high == 0xFFFF:
         return SCN_NONE
     if high & 0x8000:
-        return int(base + (last << 32) + ((high & 0x7FFF) << 48))
-    return int(base + (high << 32))
+        return Scn(base + (last << 32) + ((high & 0x7FFF) << 48))
+    return Scn(base + (high << 32))
 
 
-def pack_scn(scn: int, order: str = "<", *, flagged: bool = False) -> bytes:
+def pack_scn(scn: Scn, order: str = "<", *, flagged: bool = False) -> bytes:
     if scn == SCN_NONE:
         return b"\xff" * 8
     if flagged or scn >> 47:
@@ -134,10 +136,10 @@ def pack_scn(scn: int, order: str = "<", *, flagged: bool = False) -> bytes:
     return _SCN[order].pack(scn & 0xFFFF_FFFF, scn >> 32, 0)
 
 
-def unpack_scn_wrap_first(data: bytes, at: int, order: str = "<") -> int:
+def unpack_scn_wrap_first(data: bytes, at: int, order: str = "<") -> Scn:
     """The 6 bytes in an undo's transaction slot."""
     wrap, base = _SCN_WRAP_FIRST[order].unpack_from(data, at)
-    return int(base + (wrap << 32))
+    return Scn(base + (wrap << 32))
 
 
 # --- times: seconds by a calendar in which every month has 31 days, in the host's zone, which is not stored -------

@@ -35,6 +35,7 @@ from lowwater_extractor.sources.oracle.redo.file_header import (
 from lowwater_extractor.sources.oracle.redo.files import LogFiles
 from lowwater_extractor.sources.oracle.redo.layout import Place, Where
 from lowwater_extractor.sources.oracle.redo.scan import Damage, Payload, find_lwns
+from lowwater_extractor.sources.oracle.scn import Scn
 
 #: bytes of a read at the end of the log, where mostly little is available
 _SLICE_MIN = 1 << 14
@@ -46,7 +47,7 @@ class LogEnd(NamedTuple):
     """The log was read to its end; the next log begins at `next_scn`."""
 
     sequence: int
-    next_scn: int
+    next_scn: Scn
 
 
 class ThreadReader:

@@ -30,9 +30,7 @@ from lowwater_extractor.sources.oracle.rows.row_changes import Joiner, RowChange
 from lowwater_extractor.sources.oracle.rows.row_decoder import OUT_OF_LINE, TableRows
 from lowwater_extractor.sources.oracle.rows.row_decoder_fast import Quicks, quicks
 from lowwater_extractor.sources.oracle.rows.values import ERRORS
-
-#: an SCN above all others: selects the newest version of each table
-NEWEST = (1 << 64) - 1
+from lowwater_extractor.sources.oracle.scn import NEWEST, Scn
 
 #: the kind of statement in a DDL's record
 TRUNCATE_TABLE = 85
@@ -47,15 +45,15 @@ class Follows(Protocol):
         """The captured tables that a statement may affect; empty: it affects none."""
         ...
 
-    def after(self, container: int, object_id: int, statement: Ddl, scn: int) -> Followed:
+    def after(self, container: int, object_id: int, statement: Ddl, scn: Scn) -> Followed:
         """Read the affected tables again after a statement that committed at `scn`."""
         ...
 
-    def loaded(self, container: int, data_object: int, scn: int) -> str | None:
+    def loaded(self, container: int, data_object: int, scn: Scn) -> str | None:
         """The captured table that blocks were loaded into; None: another table."""
         ...
 
-    def verify(self, scn: int) -> Followed | None:
+    def verify(self, scn: Scn) -> Followed | None:
         """All threads are read up to `scn`: the tables that differ from the database's; None: no table does."""
         ...
 
@@ -71,13 +69,13 @@ class _Way:
     quick: Quicks
     lobs: LobFetch | None
 
-    def frame(self, change: RowChange, ts_us: int, scn: int) -> Frame:
+    def frame(self, change: RowChange, ts_us: int, scn: Scn) -> Frame:
         before, after, unchanged = self.rows.values(change)
         if unchanged and after is not None:
             unchanged = self._fetched(change, after, unchanged, scn)
         return self.encoder.header, self.encoder.body(change.op, before, after, ts_us, unchanged)
 
-    def _fetched(self, change: RowChange, after: list[Any], unchanged: list[str], scn: int) -> list[str]:
+    def _fetched(self, change: RowChange, after: list[Any], unchanged: list[str], scn: Scn) -> list[str]:
         """Read LOBs outside of the row, if configured, into `after`; return the columns that are still unchanged."""
         version, lacking = self.rows.version, self.rows.lacking(change, unchanged)
         elsewhere = [name for name, why in lacking.items() if why == OUT_OF_LINE]
@@ -115,7 +113,7 @@ class FrameMaker:
         self.seen: dict[str, TableSchema] = SeenVersions()
         self._seen_since: dict[str, int] = {}
 
-    def frames(self, rows: Iterable[bytes], ts_us: int, scn: int = NEWEST) -> Iterator[Frame]:
+    def frames(self, rows: Iterable[bytes], ts_us: int, scn: Scn = NEWEST) -> Iterator[Frame]:
         """The frames of one transaction, in the order of its changes; `scn` is that of its commit."""
         ways, joiner = self._ways, Joiner()
         is_idle = True
@@ -143,7 +141,7 @@ class FrameMaker:
             is_idle = joiner.is_idle
         joiner.end()
 
-    def _plain(self, joiner: Joiner, way: _Way, scn: int, d: bytes, ts_us: int) -> list[Frame]:
+    def _plain(self, joiner: Joiner, way: _Way, scn: Scn, d: bytes, ts_us: int) -> list[Frame]:
         if is_ddl(d):
             return [(way.encoder.header, way.encoder.body("t", None, None, ts_us))]
         try:
@@ -154,7 +152,7 @@ class FrameMaker:
         except (SourceError, CodecError) as error:
             raise self._placed(error, way, scn) from error
 
-    def _placed(self, error: SourceError | CodecError, way: _Way, scn: int) -> SourceError | CodecError:
+    def _placed(self, error: SourceError | CodecError, way: _Way, scn: Scn) -> SourceError | CodecError:
         name = way.rows.version.full_name
         if name not in error.what:
             error.what = f"{name}: {error.what}"
@@ -163,11 +161,11 @@ class FrameMaker:
         error.position = error.position or f"SCN {scn}"
         return error
 
-    def is_foreign(self, d: bytes, scn: int) -> bool:
+    def is_foreign(self, d: bytes, scn: Scn) -> bool:
         """Whether the row is of a table that is not captured: possible if its object is newer than the dictionary."""
         return self._dictionary.is_foreign(_container(d), int.from_bytes(d[:4], "little"), scn)
 
-    def _learn(self, d: bytes, scn: int) -> _Way | None:
+    def _learn(self, d: bytes, scn: Scn) -> _Way | None:
         """None: the row's table is not captured."""
         if self.is_foreign(d, scn):
             return None
@@ -181,7 +179,7 @@ class FrameMaker:
         way = self._ways[d[:4] + d[32:34]] = _Way(low, high, rows, encoder, quick, self._lobs)
         return way
 
-    def altered(self, scn: int, data: bytes) -> tuple[bool, bool]:
+    def altered(self, scn: Scn, data: bytes) -> tuple[bool, bool]:
         """For DDL that is not committed yet: whether it is a change that empties or renames its object, and whether the
         affected tables must be read again at the commit.
         """
@@ -201,7 +199,7 @@ class FrameMaker:
             )
         return is_change, False
 
-    def followed(self, scn: int, data: bytes) -> Followed:
+    def followed(self, scn: Scn, data: bytes) -> Followed:
         """Process DDL that has committed at `scn`."""
         container, object_id, statement = _statement(data)
         assert self._follows is not None
@@ -211,7 +209,7 @@ class FrameMaker:
         self._learn_all(found, scn)
         return found
 
-    def verify(self, scn: int) -> Followed | None:
+    def verify(self, scn: Scn) -> Followed | None:
         """All threads are read up to `scn`: the tables that differ from the database's; None: no table does."""
         found = None if self._follows is None else self._follows.verify(scn)
         if found is not None:
@@ -219,7 +217,7 @@ class FrameMaker:
             self._learn_all(found, scn)
         return found
 
-    def _learn_all(self, found: Followed, scn: int) -> None:
+    def _learn_all(self, found: Followed, scn: Scn) -> None:
         for version in found.versions:
             # even without a change: rows get a new column's default without being logged
             self._see(self._encoders.versioned(version.schema), scn + 1)
@@ -230,7 +228,7 @@ class FrameMaker:
             self._seen_since[table.full_name] = since
             self.seen[table.full_name] = table
 
-    def loaded(self, scn: int, data: bytes) -> str | None:
+    def loaded(self, scn: Scn, data: bytes) -> str | None:
         """The captured table that blocks were loaded into; None: another table."""
         assert self._follows is not None
         return self._follows.loaded(_container(data), int.from_bytes(data[:4], "little"), scn)
@@ -278,7 +276,7 @@ class Changes(IteratedChanges):
 
     __slots__ = ("_maker", "_rows", "_scn", "_ts_us")
 
-    def __init__(self, maker: FrameMaker, rows: Iterable[bytes], ts_us: int, scn: int = NEWEST) -> None:
+    def __init__(self, maker: FrameMaker, rows: Iterable[bytes], ts_us: int, scn: Scn = NEWEST) -> None:
         self._maker = maker
         self._rows = rows
         self._ts_us = ts_us

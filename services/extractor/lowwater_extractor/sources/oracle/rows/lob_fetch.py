@@ -12,6 +12,7 @@ from typing import Any
 from lowwater.codec.table import ColumnKind
 from lowwater_extractor.sources.oracle.connect import Database, quoted
 from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
+from lowwater_extractor.sources.oracle.scn import Scn
 
 #: keys of these kinds can be bound as they are published
 _BOUND = frozenset({ColumnKind.INT32, ColumnKind.INT64, ColumnKind.DECIMAL, ColumnKind.STRING, ColumnKind.BYTES})
@@ -23,7 +24,7 @@ class LobFetch:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def fill(self, table: TableVersion, columns: Sequence[str], row: list[Any], scn: int) -> bool:
+    def fill(self, table: TableVersion, columns: Sequence[str], row: list[Any], scn: Scn) -> bool:
         """Read `columns` of the row with the same key into `row`.
 
         False: the row did not exist at the commit, or its key cannot be used in a query.

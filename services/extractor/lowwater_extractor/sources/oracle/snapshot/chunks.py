@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from lowwater.errors import CodecError
 from lowwater_extractor.sources.oracle.rows.values import rowid_text
+from lowwater_extractor.sources.oracle.scn import Scn
 
 #: limit of a chunk's estimated size, for tables with wide rows
 BYTES_PER_CHUNK_MAX = 1 << 30
@@ -31,7 +32,7 @@ class Bounds:
 
     owner: str
     table: str
-    scn: int
+    scn: Scn
     #: ROWIDs; None: no bound
     low: str | None = None
     high: str | None = None

@@ -18,6 +18,7 @@ from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
 from lowwater_extractor.sources.oracle.dictionary.query import SqlDictionary
 from lowwater_extractor.sources.oracle.discovery import SQL_SCN
 from lowwater_extractor.sources.oracle.rows.values import ERRORS
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.snapshot.chunks import Bounds
 from lowwater_extractor.sources.oracle.snapshot.values import Build, Wire, wire
 from lowwater_extractor.sources.oracle.types import OracleColumn
@@ -56,7 +57,7 @@ def read_chunk(
 def _table_now(database: Database, config: OracleConfig, source: str, bounds: Bounds) -> TableVersion:
     """The table's current definition. A query as of an SCN uses it; the server refuses if the table was altered."""
     ((scn,),) = database.ask(SQL_SCN)
-    found = SqlDictionary(database, config, source).read(int(scn), f"{bounds.owner}.{bounds.table}")
+    found = SqlDictionary(database, config, source).read(Scn(int(scn)), f"{bounds.owner}.{bounds.table}")
     if not found:
         raise changed_since(f"{bounds.owner}.{bounds.table} is gone")
     return found[0]

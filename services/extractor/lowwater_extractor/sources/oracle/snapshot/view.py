@@ -21,6 +21,7 @@ from lowwater_extractor.sources.oracle.connect import Database, quoted
 from lowwater_extractor.sources.oracle.dictionary.dictionary import TableVersion
 from lowwater_extractor.sources.oracle.dictionary.query import SqlDictionary
 from lowwater_extractor.sources.oracle.discovery import SQL_SCN
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.snapshot.chunks import Bounds, Extent, chunk_count, cuts, pieces
 
 #: a partition's segment has the table's name, and its own as PARTITION_NAME
@@ -59,7 +60,7 @@ class ScnView:
         self._clock = clock
         self._made_at = self._kept_at = clock()
         ((scn,),) = database.ask(SQL_SCN)
-        self._scn = int(scn)
+        self._scn = Scn(int(scn))
         dictionary = SqlDictionary(database, config, source)
         self._tables = {version.full_name: version for version in dictionary.read(self._scn)}
         #: planned chunks, for checks that they can still be read

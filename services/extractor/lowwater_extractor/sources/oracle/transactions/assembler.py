@@ -42,6 +42,7 @@ from lowwater_extractor.sources.oracle.redo.codes import (
 from lowwater_extractor.sources.oracle.redo.events import Event, Lwn
 from lowwater_extractor.sources.oracle.redo.layout import Place, Where
 from lowwater_extractor.sources.oracle.rows.changes import Changes, FrameMaker
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.sources.oracle.thread_snapshot import txid_text
 from lowwater_extractor.sources.oracle.transactions.assembler_state import Branch, ThreadAssembly, slot_of
 from lowwater_extractor.sources.oracle.transactions.rollback import undone_by
@@ -91,7 +92,7 @@ class Assembler:
 
     def feed(self, thread: ThreadAssembly, lwn: Lwn, out: Out) -> bool:
         """Process an LWN. False: suspended at a record that waits for another thread."""
-        thread.mark = max(thread.mark, lwn.scn - 1)
+        thread.mark = Scn(max(thread.mark, lwn.scn - 1))
         thread.upper = max(thread.upper, lwn.upper)
         thread.lwn, thread.lwn_place = lwn, Place(lwn.sequence, lwn.offset)
         thread.at, thread.events = 0, iter(lwn.events)
@@ -132,7 +133,7 @@ class Assembler:
         if thread.caught_up or place < thread.read_until:
             return
         thread.caught_up = True
-        thread.mark = max(thread.mark, thread.mark_then)
+        thread.mark = Scn(max(thread.mark, thread.mark_then))
         missing = thread.open_then - thread.branches.keys() - thread.touched.keys()
         if missing:
             names = [txid_text(xid) for xid in sorted(missing)]
@@ -162,7 +163,7 @@ class Assembler:
             raise LogUnknownError(f"event of code {code:08x}", **self._where(thread))
         return True
 
-    def _begin(self, thread: ThreadAssembly, scn: int, xid: int) -> None:
+    def _begin(self, thread: ThreadAssembly, scn: Scn, xid: int) -> None:
         if scn < thread.low or (self._again(thread) and xid not in thread.open_then):
             return
         if xid in thread.branches:
@@ -186,7 +187,7 @@ class Assembler:
         if is_followed:
             branch.ddl.append(data)
 
-    def _undo(self, thread: ThreadAssembly, scn: int, slot: int, data: bytes) -> bool:
+    def _undo(self, thread: ThreadAssembly, scn: Scn, slot: int, data: bytes) -> bool:
         """Undo a change. The log has only the undo segment and slot of the transaction."""
         xid = thread.slots.get(slot)
         home = thread
@@ -211,7 +212,7 @@ class Assembler:
             )
         return True
 
-    def _elsewhere(self, slot: int, scn: int) -> tuple[ThreadAssembly, int] | None:
+    def _elsewhere(self, slot: int, scn: Scn) -> tuple[ThreadAssembly, int] | None:
         for other in self.threads.values():
             xid = other.open_in_slot(slot, scn)
             if xid is not None:
@@ -256,12 +257,12 @@ class Assembler:
             del home.slots[slot]
         return home.branches.pop(xid)
 
-    def _order_of(self, thread: ThreadAssembly, scn: int) -> Order:
+    def _order_of(self, thread: ThreadAssembly, scn: Scn) -> Order:
         """The order of a commit at the record that is being processed."""
         sequence, offset, _ = thread.lwn_place
         return _order((scn, sequence << 40 | offset + thread.at + 1))
 
-    def _follow(self, thread: ThreadAssembly, scn: int, xid: int, statements: list[bytes]) -> None:
+    def _follow(self, thread: ThreadAssembly, scn: Scn, xid: int, statements: list[bytes]) -> None:
         """Process committed DDL, and mark tables as stale that this transaction may have changed unnoticed."""
         order = self._order_of(thread, scn)
         for table, (xids, why) in list(self._doubtful.items()):
@@ -277,14 +278,14 @@ class Assembler:
             for table in found.joined:
                 self._doubt(table, order, found.stale.get(table, "its object was not captured before"))
 
-    def verify(self, scn: int) -> None:
+    def verify(self, scn: Scn) -> None:
         """All threads are read up to `scn`: mark tables as stale whose object differs from the database's."""
         found = self._maker.verify(scn)
         if found is not None:
             for table, why in found.stale.items():
                 self._doubt(table, Order.mark(scn), why)
 
-    def _load(self, thread: ThreadAssembly, scn: int, data: bytes) -> None:
+    def _load(self, thread: ThreadAssembly, scn: Scn, data: bytes) -> None:
         """Rows were loaded as whole blocks, by an open transaction or one in this LWN: which one is not in the log."""
         if self._again(thread) and not thread.open_then:
             return
@@ -322,7 +323,7 @@ class Assembler:
         """Whether this record was processed before the restart."""
         return not thread.caught_up and thread.here() < thread.read_until
 
-    def _is_old(self, thread: ThreadAssembly, scn: int) -> bool:
+    def _is_old(self, thread: ThreadAssembly, scn: Scn) -> bool:
         """Whether a record without a begin belongs to a transaction that ended before capture or the restart."""
         return scn <= thread.since or self._again(thread)
 
@@ -330,7 +331,7 @@ class Assembler:
         """`xid` may be only segment and slot, as in an undo."""
         return xid in self.left_out or any(slot_of(each) == xid for each in self.left_out)
 
-    def _ready(self, thread: ThreadAssembly, scn: int) -> bool:
+    def _ready(self, thread: ThreadAssembly, scn: Scn) -> bool:
         """Whether all other threads have been read to `scn`; else sets `waiting` and `awaited`."""
         late = [
             other.number
@@ -341,7 +342,7 @@ class Assembler:
             thread.waiting, thread.awaited = scn, frozenset(late)
         return not late
 
-    def _stray(self, thread: ThreadAssembly, scn: int, xid: int) -> Callable[[bytes], None]:
+    def _stray(self, thread: ThreadAssembly, scn: Scn, xid: int) -> Callable[[bytes], None]:
         if self._is_old(thread, scn) or self._is_left_out(xid):
             return _ignore
         raise LogGapError(

@@ -10,6 +10,7 @@ from lowwater.records.positions import ORDER_MIN, Order
 from lowwater_extractor.sources.oracle.redo.events import Event, Lwn
 from lowwater_extractor.sources.oracle.redo.layout import Place
 from lowwater_extractor.sources.oracle.rows.row_changes import changes_max
+from lowwater_extractor.sources.oracle.scn import LOWEST, Scn
 from lowwater_extractor.sources.oracle.transactions.rollback import Undone, undo_of
 from lowwater_extractor.sources.oracle.transactions.transaction_buffer import OpenRows
 from lowwater_extractor.spill import SpillSpace
@@ -23,7 +24,7 @@ class Branch(OpenRows):
 
     __slots__ = ("append", "ddl", "place", "spilled_changes")
 
-    def __init__(self, place: Place, scn: int) -> None:
+    def __init__(self, place: Place, scn: Scn) -> None:
         super().__init__(scn)
         #: position of its first record
         self.place = place
@@ -64,15 +65,15 @@ class ThreadAssembly:
     #: records before this position were processed before the restart
     read_until: Place
     #: commits at or below this SCN are before the start of capture
-    since: int
+    since: Scn
     #: transactions that began below this SCN had ended at the start of capture
-    low: int = 0
+    low: Scn = LOWEST
     #: the mark at `read_until`
     mark_then: int = 0
     #: transactions that were open in this thread at `read_until`: only their records are read again
     open_then: set[int] = field(default_factory=set)
     #: every record of this thread at or below this SCN has been processed in this run
-    mark: int = 0
+    mark: Scn = LOWEST
     #: above every SCN of this thread that was processed in this run
     upper: int = 0
     caught_up: bool = False
@@ -83,7 +84,7 @@ class ThreadAssembly:
     #: transactions of other threads with undo records in this thread → position of the first
     touched: dict[int, Place] = field(default_factory=dict)
     #: suspended at a record of this SCN, which waits for another thread
-    waiting: int | None = None
+    waiting: Scn | None = None
     awaited: frozenset[int] = frozenset()
     lwn: Lwn | None = None
     lwn_place: Place = _NOWHERE
@@ -104,7 +105,7 @@ class ThreadAssembly:
         places = [branch.place for branch in _first(self.branches)]
         return places + list(_first(self.touched))
 
-    def open_in_slot(self, slot: int, scn: int) -> int | None:
+    def open_in_slot(self, slot: int, scn: Scn) -> int | None:
         """The transaction of this slot that was open at `scn`: the slot may have been reused since."""
         found = None
         for xid, branch in self.branches.items():

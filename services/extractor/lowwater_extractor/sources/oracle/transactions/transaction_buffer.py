@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from lowwater_extractor.sources.oracle.scn import Scn
 from lowwater_extractor.spill import SpillFile, SpillSpace
 
 _SEGMENT_BYTES = 1 << 20
@@ -30,7 +31,7 @@ class OpenRows:
 
     __slots__ = ("rows", "scn", "spilled")
 
-    def __init__(self, scn: int) -> None:
+    def __init__(self, scn: Scn) -> None:
         #: SCN of its begin
         self.scn = scn
         self.rows: list[bytes] = []
