@@ -12,6 +12,7 @@ from tests.integration.mysql.reading import Read, reading
 from tests.support.mysql import MARIADBS, MYSQLS, MysqlDatabase, connect, run
 
 from lowwater.errors import LogGapError, LogUnknownError, SourceLostError, StartRefusedError
+from lowwater.records.positions import Order
 from lowwater_extractor.sources.mysql.position import Resume
 
 _ONLY_MYSQL = pytest.mark.parametrize("mysql_server", MYSQLS, indirect=True)
@@ -219,6 +220,80 @@ def test_table_under_its_new_name_is_stale_if_an_xa_transaction_was_prepared_bef
         read.new()
         assert "XA transaction" in read.reason(f"{items.name}.other")
         assert "XA transaction" in read.reason(f"{items.name}.items")
+
+
+def _prepared(database: MysqlDatabase, *statements: str) -> None:
+    database.execute("XA START 'held'", *statements, "XA END 'held'", "XA PREPARE 'held'")
+
+
+def _orders_at_rename_and_commit(read: Read, database: MysqlDatabase, rename: str, table: str) -> tuple[Order, Order]:
+    """From when on it is stale, after a rename while a transaction is prepared, and after its XA COMMIT."""
+    read.new()
+    try:
+        database.execute("SET lock_wait_timeout = 1", rename)
+    except pymysql.Error as error:
+        database.execute("XA ROLLBACK 'held'")
+        pytest.skip(f"this server keeps the table for the prepared transaction: {error.args[-1]}")
+    read.new()
+    then = read.stale[f"{database.name}.{table}"]
+    database.execute("XA COMMIT 'held'")
+    read.new()
+    return then, read.stale[f"{database.name}.{table}"]
+
+
+@pytest.mark.parametrize("mysql_server", MYSQLS, indirect=True)
+def test_table_that_is_renamed_into_capture_while_an_xa_transaction_of_it_is_prepared_is_stale_at_its_commit(
+    mysql_database: MysqlDatabase,
+) -> None:
+    other = MysqlDatabase(mysql_database.server)
+    try:
+        other.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        with reading(mysql_database) as read:
+            _prepared(other, "INSERT INTO t VALUES (7)")
+            rename = f"RENAME TABLE `{other.name}`.t TO `{mysql_database.name}`.t"
+            then, later = _orders_at_rename_and_commit(read, mysql_database, rename, "t")
+            assert later > then
+    finally:
+        other.drop()
+
+
+@pytest.mark.parametrize("mysql_server", ["mysql-8.0"], indirect=True)
+def test_child_that_is_renamed_while_a_delete_of_its_parent_is_prepared_is_stale_at_its_commit(
+    mysql_database: MysqlDatabase,
+) -> None:
+    mysql_database.execute(
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        "CREATE TABLE child (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+        "INSERT INTO parent VALUES (1)",
+        "INSERT INTO child VALUES (7, 1)",
+    )
+    with reading(mysql_database, foreign_key_actions="recopy") as read:
+        _prepared(mysql_database, "DELETE FROM parent")
+        then, later = _orders_at_rename_and_commit(read, mysql_database, "RENAME TABLE child TO child2", "child2")
+        assert later > then
+
+
+@pytest.mark.parametrize("mysql_server", MYSQLS, indirect=True)
+def test_table_whose_name_ends_with_a_dot_is_no_database(mysql_database: MysqlDatabase) -> None:
+    mysql_database.execute("CREATE TABLE `t.` (id int PRIMARY KEY)")
+    with reading(mysql_database) as read:
+        _prepared(mysql_database, "INSERT INTO `t.` VALUES (7)")
+        then, later = _orders_at_rename_and_commit(read, mysql_database, "RENAME TABLE `t.` TO u", "u")
+        assert later > then
+
+
+@pytest.mark.parametrize("mysql_server", MYSQLS, indirect=True)
+def test_tables_of_an_xa_transaction_are_stale_if_its_xid_is_prepared_again(items: MysqlDatabase) -> None:
+    """It was ended without the log. The server lists the xid as prepared, so the list does not show that."""
+    items.execute("CREATE TABLE second (id int PRIMARY KEY)")
+    with reading(items) as read:
+        _xa(items, "again", "(7, 'g', 7)")
+        assert read.new() == []
+        _commit_without_log(items, "again")
+        items.execute("XA START 'again'", "INSERT INTO second VALUES (8)", "XA END 'again'", "XA PREPARE 'again'")
+        items.execute("XA COMMIT 'again'")
+        assert [[change.table for change in changes] for changes in read.new()] == [["second"]]
+        assert "XA" in read.reason(f"{items.name}.items")
 
 
 def test_xa_transaction_that_is_ended_without_the_log_makes_its_tables_stale(items: MysqlDatabase) -> None:

@@ -27,6 +27,7 @@ from lowwater_extractor.sources.mysql.event_group import Group
 from lowwater_extractor.sources.mysql.position import PendingGtids, Place, Resume, parse_gtids
 from lowwater_extractor.sources.mysql.relations import Relation
 from lowwater_extractor.sources.mysql.wire import events as ev
+from lowwater_extractor.sources.mysql.wire.table_map import table_name
 from lowwater_extractor.sources.mysql.xa import HeldTransactions
 from lowwater_extractor.spill import SpillSpace
 from lowwater_extractor.transaction_buffer import TransactionBuffer
@@ -137,7 +138,7 @@ class Assembler:
         `move_on`, are valid.
         """
         group = self._xa.take(xid)
-        for table in group.tables | group.stale.keys() if group is not None else ():
+        for table in filter(self._make.is_captured, group.tables | group.stale.keys()):
             self.ddl.stale.add(table, Order(self.count + 1, 0), f"XA {xid} was ended without a log entry")
 
     # -- events ------------------------------------------------------------------------------------------
@@ -168,11 +169,7 @@ class Assembler:
         # positions inside a group are summed up, because the 4-byte log_pos of events may overflow
         self.position += len(e)
         if kind == ev.TABLE_MAP:
-            body = e[ev.HEADER : end]
-            try:
-                self._tables[body[:6]] = self._maps[body]
-            except KeyError:
-                self._tables[body[:6]] = self._map(body)
+            self._table_map(e[ev.HEADER : end])
             return
         group = self._group
         relation = self._tables.get(e[ev.HEADER : ev.HEADER + 6])
@@ -184,8 +181,6 @@ class Assembler:
         if size < 0:
             self._rows(e, kind, end)
             return
-        if group.is_xa:
-            group.tables.add(relation.table.full_name)
         group.buffer.grown(size)
 
     def _feed(self, e: bytes, kind: int) -> None:
@@ -204,11 +199,7 @@ class Assembler:
         if kind in _ROWS:
             self._rows(e, kind, end)
         elif kind == ev.TABLE_MAP:
-            body = e[ev.HEADER : end]
-            try:
-                self._tables[body[:6]] = self._maps[body]
-            except KeyError:
-                self._tables[body[:6]] = self._map(body)
+            self._table_map(e[ev.HEADER : end])
         elif kind == ev.XID:
             self._commit()
         elif kind == ev.GTID or kind == ev.ANONYMOUS_GTID:
@@ -230,6 +221,15 @@ class Assembler:
         if kind == ev.FORMAT_DESCRIPTION and not ev.format_description(e).has_checksums:
             return len(e) - ev.CHECKSUM_BYTES
         raise self._corrupt(f"the checksum of an event is wrong: {e[:64].hex(' ')}")
+
+    def _table_map(self, body: bytes) -> None:
+        try:
+            self._tables[body[:6]] = self._maps[body]
+        except KeyError:
+            self._tables[body[:6]] = self._map(body)
+        if self._group is not None and self._group.is_xa:
+            namespace, table, _ = table_name(body)
+            self._group.tables.add(f"{namespace}.{table}")
 
     def _map(self, body: bytes) -> Relation | None:
         if len(self._maps) > _MAPS_MAX:
@@ -263,8 +263,6 @@ class Assembler:
             self._look_at_children(e, kind, at, end, group)
         if relation is None:
             return
-        if group.is_xa:
-            group.tables.add(relation.table.full_name)
         if kind in _WRITES:
             take = relation.inserts
         else:
@@ -413,6 +411,9 @@ class Assembler:
         if group is None:
             raise self._corrupt("an XA PREPARE outside of a group")
         if not found.is_one_phase:
+            if found.xid in self._xa.xids:
+                # the server accepts an xid again only after its transaction has ended: that is not in the log
+                self.give_up(found.xid)
             # it may be held for days, together with many others
             group.buffer.limit(_HELD_BYTES_MAX)
             self._xa.hold(found.xid, group, self._held_from())

@@ -21,7 +21,7 @@ class Group:
         #: published before; read again only for its XA transactions
         self.is_covered = is_covered
         self.buffer = buffer
-        #: tables that an XA transaction changes
+        #: tables that an XA transaction changes, captured or not
         self.tables: set[str] = set()
         #: table → reason, for tables whose rows change without row events
         self.stale: dict[str, str] = {}

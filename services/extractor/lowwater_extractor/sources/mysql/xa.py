@@ -10,11 +10,12 @@ prepared (seen on MySQL 9.7). Held transactions are therefore compared with thos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from lowwater.errors import LogGapError
+from lowwater_extractor.sources.mysql.ddl.effects import AlteredNames
 from lowwater_extractor.sources.mysql.ddl.statements import Xid
 from lowwater_extractor.sources.mysql.event_group import Group
 from lowwater_extractor.sources.mysql.position import Place
@@ -30,15 +31,15 @@ class _Held:
     #: tables that may hold its rows, and that were altered since XA PREPARE; captured or not
     altered: set[str] = field(default_factory=set)
 
-    def add_altered(self, old: str, new: str) -> None:
-        tables = self.group.tables | self.altered
-        if old.endswith("."):
-            self.altered.update(table for table in tables if table.startswith(old))
-            return
-        self.altered.update(tables & {old, new})
-        if new and old in tables:
-            # a table that is renamed takes the rows along
-            self.altered.add(new)
+    def add(self, statement: AlteredNames) -> None:
+        # stale: children of foreign keys whose rows it changes
+        tables = self.group.tables | self.group.stale.keys() | self.altered
+        self.altered.update(table for table in tables if table.partition(".")[0] in statement.databases)
+        for old, new in statement.tables:
+            self.altered.update(tables & {old, new})
+            if new and old in tables | self.altered:
+                # a table that is renamed takes the rows along
+                self.altered.add(new)
 
 
 class HeldTransactions:
@@ -53,37 +54,32 @@ class HeldTransactions:
     def xids(self) -> frozenset[Any]:
         return frozenset(self._held)
 
-    def take(self, xid: object) -> Group | None:
-        """Return the changes of a transaction that has ended, with the tables that they make stale."""
-        held = self._held.pop(xid, None)
-        if held is None:
-            return None
+    def take(self, xid: object) -> Group:
+        """Return the changes of a held transaction that has ended, with the tables that they make stale."""
+        held = self._held.pop(xid)
         held.group.stale |= dict.fromkeys(filter(self._is_captured, held.altered), _ALTERED)
         return held.group
 
     def hold(self, xid: object, group: Group, place: Place) -> None:
         self._held[xid] = _Held(group, place)
 
-    def altered(self, names: Iterable[tuple[str, str]]) -> None:
+    def altered(self, statement: AlteredNames) -> None:
         """Mark tables of held transactions that a statement has altered, emptied, dropped or renamed meanwhile.
 
-        `names`: as `Ddl.altered_names` yields them. Some servers (seen on MySQL 8.0.12) do not keep the metadata locks
+        Some servers (seen on MySQL 8.0.12) do not keep the metadata locks
         of a prepared transaction whose session has ended. Then its rows may belong to a table that is gone, have other
         columns, or be in the table under its new name, which is marked, too.
         """
-        if not self._held:
-            return
-        for old, new in names:
-            for held in self._held.values():
-                held.add_altered(old, new)
+        for held in self._held.values():
+            held.add(statement)
 
     def end(self, xid: object, group: Group, *, is_commit: bool) -> tuple[Group | None, str]:
         """Return the group with the changes that XA COMMIT commits (None: none), and why changes are left out.
 
         Raises LogGapError if the transaction was prepared before capture started, unless configured to leave it out.
         """
-        held = self.take(xid)
-        if held is not None:
+        if xid in self._held:
+            held = self.take(xid)
             return (group.with_changes(held) if is_commit else None), ""
         if group.is_covered or not is_commit:
             return None, ""

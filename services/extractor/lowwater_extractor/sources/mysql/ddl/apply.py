@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 from lowwater.errors import LogUnknownError
@@ -10,7 +10,7 @@ from lowwater.records.positions import Order
 from lowwater_extractor.api import Frame
 from lowwater_extractor.sources.mysql.ddl import foreign_keys as fk
 from lowwater_extractor.sources.mysql.ddl.altered_tables import AlteredTables
-from lowwater_extractor.sources.mysql.ddl.effects import Effect, Name
+from lowwater_extractor.sources.mysql.ddl.effects import AlteredNames, Effect, Name
 from lowwater_extractor.sources.mysql.ddl.foreign_keys import ChildKey, ForeignKeys
 from lowwater_extractor.sources.mysql.ddl.statements import Statement
 from lowwater_extractor.sources.mysql.event_group import Group
@@ -58,17 +58,15 @@ class Ddl:
         for effect in statement.effects:
             self._apply(effect, statement.verb, namespace, group)
 
-    def altered_names(self, statement: Statement, namespace: str) -> Iterator[tuple[str, str]]:
-        """Yield the full name of each table that the statement concerns, and its new name if it renames it, else "".
-
-        The name of a whole database ends with a dot.
-        """
+    def altered_names(self, statement: Statement, namespace: str) -> AlteredNames:
+        found = AlteredNames([], set())
         for effect in statement.effects:
             if not effect.table[1]:
-                yield f"{self._space(effect)}.", ""
+                found.databases.add(self._space(effect))
             else:
                 new = self._full(effect.new_name, namespace) if effect.new_name is not None else ""
-                yield self._full(effect.table, namespace), new
+                found.tables.append((self._full(effect.table, namespace), new))
+        return found
 
     def commit(self, group: Group, order: Order) -> None:
         """Mark the group's stale tables, at the order of the group."""

@@ -40,6 +40,15 @@ class Effect(NamedTuple):
     is_versioned: bool = False
 
 
+class AlteredNames(NamedTuple):
+    """The tables that a statement concerns, by their full names."""
+
+    #: name, and the new name if the table is renamed, else ""; in the order of the statement
+    tables: list[tuple[str, str]]
+    #: all tables of these
+    databases: set[str]
+
+
 def emptied(table: Name, *, is_gone: bool = False) -> Effect:
     return Effect(table, is_emptied=True, is_gone=is_gone)
 
